@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check docs tutorials acceptance viewer pages wheels vllm space compiled verifiers lock clean
+.PHONY: demo test test-python python sandbox check docs tutorials acceptance viewer pages wheels vllm space compiled verifiers ray lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed $(VENV)/.pages
@@ -104,7 +104,7 @@ space:
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .venv-verifiers .venv-docs .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
+	rm -rf $(VENV) $(VLLM_VENV) .venv-verifiers .venv-docs .venv-ray .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
 # The packages with which the project is tested, each held to its hash; pyproject.toml has the ranges that others may install.
 LOCKED := install --quiet --require-hashes --no-deps -r
@@ -126,6 +126,15 @@ $(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
 # What has to be compiled, for the tests of its adapters, which are skipped without.
 compiled: $(VENV)/.installed-test
 	$(PIP) $(LOCKED) requirements-compiled.lock
+
+# Ray on top of .venv, whose packages it sees and leaves alone, for the tests of workers in a cluster, which are skipped without.
+ray: .venv-ray/.installed
+.venv-ray/.installed: $(VENV)/.installed-test
+	$(PYTHON) -m venv .venv-ray
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$(.venv-ray/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/onthejob-environment.pth"
+	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet "ray==2.60.0"
+	@touch $@
 
 # The interpreter of verifiers, whose dependencies exclude ours, for the tests of its adapter, which are skipped without.
 verifiers: .venv-verifiers/.installed

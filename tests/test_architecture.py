@@ -35,11 +35,12 @@ ALLOWED: dict[str, set[str]] = {
     "models": set(),
     "record": set(),
     "learn": {"models", "plugins"},
-    "rollout": {"models"},
+    "rollout": {"models", "scale"},
+    "scale": {"serve"},
     "serve": {"models", "learn", "record"},
     "evaluate": {"models", "rollout", "record", "learn"},
     "testing": {"envs", "models", "rollout"},
-    "train": {"models", "rollout", "learn", "record", "evaluate", "serve"},
+    "train": {"models", "rollout", "learn", "record", "evaluate", "scale", "serve"},
     "loop": {"learn", "rollout", "train"},
     "compat": {"envs", "record", "rollout"},
 }
@@ -110,6 +111,10 @@ def test_only_compat_and_interop_import_other_peoples_interfaces():
     for path in modules():
         found = {name.split(".")[0] for name in imports(path)} & others
         assert not found or room(path) in ("compat", "interop"), f"{path} imports {sorted(found)}"
+
+
+def test_one_file_imports_ray():
+    assert [shown(path) for path in modules() if "ray" in {name.split(".")[0] for name in imports(path)}] == ["scale/on_ray.py"]
 
 
 def test_the_package_finds_what_measures_it_at_one_place():

@@ -11,6 +11,7 @@
     ├── ContractError                 an object was used against its contract       exit code 1
     ├── ProgramError                  an agent program failed in its episode        exit code 1
     ├── StepError                     an environment's process hung or died         exit code 1
+    ├── ScaleError                    workers cannot be had, or keep being lost     exit code 1
     ├── TrackError                    a tracker does not take what is sent to it    exit code 1
     ├── HubError                      the Hub cannot be reached, or refuses         exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
@@ -91,6 +92,10 @@ class ContractError(OnTheJobError):
 
 class StepError(OnTheJobError):
     """An environment in a process of its own took too long, ended its process, or raised what cannot be sent here."""
+
+
+class ScaleError(OnTheJobError):
+    """Workers cannot be started or reached, keep being lost, or have other versions than the driver."""
 
 
 class ProgramError(OnTheJobError):

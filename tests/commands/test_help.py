@@ -51,7 +51,9 @@ def test_every_option_is_listed_once_and_there_are_at_most_ninety(shown: Callabl
     # An entry begins at the left, behind a border that may be blank; two blanks separate its names from what is said about it.
     entries = [line[2:].split("  ")[0] for line in text.splitlines() if re.match(r"[│ ] --[a-z]", line)]
     listed = [flag for entry in entries for flag in re.findall(r"--[a-z0-9.-]+", entry) if flag not in SHORT]
-    options = {name.removeprefix("train.").replace("_", "-") for name in leaves(Train()) if not name.startswith("output.")}
+    options = {
+        name.removeprefix("train.").replace("_", "-") for name in leaves(Train()) if not name.startswith(("output.", "scale."))
+    }
     ours = [flag for flag in listed if not flag.startswith(("--env.", "--scale."))]
     assert sorted(ours) == sorted(f"--{name}" for name in options if name != "own")
     assert len(ours) <= 90

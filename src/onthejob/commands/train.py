@@ -22,6 +22,7 @@ from onthejob.commands.prompt_lengths import opened
 from onthejob.commands.removed import check_record, flag_of
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
+from onthejob.commands.scaling import scaled
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.train_bundles import update_from_bundles
 from onthejob.commands.train_checks import check_options
@@ -48,6 +49,7 @@ from onthejob.learn.sharing import check_equal
 from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
+from onthejob.scale.scale_config import ScaleConfig
 from onthejob.serve.server import ServerOptions
 from onthejob.train import TrainConfig
 from onthejob.types import Adapter
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "from_bundles", "reference", "smoke", "name", "trainer",
-    "trainer_wait_s", "track", "output",
+    "trainer_wait_s", "scale", "track", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
 
@@ -116,6 +118,8 @@ class Train:
     """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
     trainer_wait_s: float = 600.0
     """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    """Where branches are scored and whole episodes are stepped."""
     reward: str = ""
     """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list
     of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
@@ -131,7 +135,7 @@ class Train:
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
     """Continue this run with the options it was started with. Name the run, or its folder. Besides, only --extend, --track,
-    --trainer and --trainer-wait-s may be given."""
+    --scale.*, --trainer and --trainer-wait-s may be given."""
     extend: int = 0
     """With --resume: continue to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
@@ -228,7 +232,7 @@ class Train:
 
     def _toml(self) -> str:
         """These options as a file for --config."""
-        written = to_toml(_found_everywhere(self), without=(*PLACE, "own", "env"))
+        written = to_toml(_found_everywhere(self), without={*PLACE, "own", "env"} - {"scale"})
         own = dataclasses.replace(self.environment, **self.environment.anchored())  # type: ignore[type-var]
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
@@ -255,7 +259,11 @@ class Train:
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
         shape_asked(options, init)
-        with seated(options) as others, opened(options, terminal, new=again is None) as (options, make_env):
+        with (
+            seated(options) as others,
+            opened(options, terminal, new=again is None) as (options, make_env),
+            scaled(options, terminal) as runtime,
+        ):
             if (place := options.place()).plain and (odd := quick_check(place)):
                 terminal.warn(odd)
             states = collected_states(collected, make_env, terminal)
@@ -269,7 +277,7 @@ class Train:
                     with tracked(self.track, run.path, terminal):
                         result = run_loop(
                             options, terminal, make_env, pool, stack, learner, run, others,
-                            sampler=sampler, collected=states, resume=not new,
+                            sampler=sampler, runtime=runtime, collected=states, resume=not new,
                         )  # fmt: skip
                     path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
@@ -314,7 +322,7 @@ class Train:
         check_reward(again)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples on its training worker's machine. Name one with --trainer.")
-        return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s)
+        return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s, scale=self.scale)
 
     def _extended(self, extend: int) -> Train:
         """These options, up to iteration `extend`; 0 keeps their own number."""

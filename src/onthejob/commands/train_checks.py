@@ -9,6 +9,7 @@ from onthejob.commands.env_options import OFFICE
 from onthejob.commands.judging import check_judge
 from onthejob.commands.named_env import changed
 from onthejob.commands.rewarding import check_reward
+from onthejob.commands.scaling import check_scaling
 from onthejob.commands.train_bundles import check_bundles
 from onthejob.commands.train_collected import check_collected
 from onthejob.commands.training import (
@@ -54,7 +55,7 @@ def check_options(options: Train) -> None:
             "--reference has no effect without --from-groups or --from-bundles. Leave it out, or name what is updated from."
         )
     if options.resume is not None:
-        now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output", "own")
+        now = ("resume", "extend", "trainer", "trainer_wait_s", "scale", "track", "output", "own")
         usual = type(options).starting(options.env).fitted()
         given = differing(options, dataclasses.replace(usual, **{name: getattr(options, name) for name in now}))
         given += differing(options.environment, usual.environment, "env.")
@@ -98,6 +99,7 @@ def check_options(options: Train) -> None:
         if options.smoke or options.from_groups:
             raise ConfigError("--track follows a run, and nothing is recorded here. Leave it out.")
         check_trackers(options.track)
+    check_scaling(options)
     check_advantages(options.train)
     place.check(training=True)
     check_reward(options)

@@ -22,6 +22,7 @@ from onthejob.commands.player_specs import (
 )
 from onthejob.commands.prompt_lengths import Fit, opened
 from onthejob.commands.rewarding import reward_of
+from onthejob.commands.scaling import scaled
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.train_collected import collected_states, with_collected
 from onthejob.commands.train_servers import make_sampler, sampler_here, servers_ready, updated_by
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.scale.runtime import Runtime
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -197,6 +199,7 @@ def run_loop(
     others: Others,
     *,
     sampler: Sampler | None,
+    runtime: Runtime | None = None,
     collected: Sequence[Entry] = (),
     resume: bool = False,
 ) -> TrainResult:
@@ -222,11 +225,12 @@ def run_loop(
             partners=partners,
             roles=tuple(options.roles),
             base_digest=stack.digest,
-            evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
+            evaluate=_validator(options, place, make_env, samples, partners, runtime) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
             collected=tuple(collected),
             on_progress=lambda report: terminal.progress(line(report, options.train.grouping)),
+            runtime=runtime,
         )
         return train(setup, resume=resume)
 
@@ -263,6 +267,7 @@ def look(options: Train, terminal: Terminal) -> int:
     with (
         seated(options) as others,
         opened(options, terminal) as (options, make_env),
+        scaled(options, terminal) as runtime,
         TemporaryDirectory(prefix="onthejob-smoke-") as folder,
     ):
         states = collected_states(collected, make_env, terminal)
@@ -270,7 +275,10 @@ def look(options: Train, terminal: Terminal) -> int:
         stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
         with updated_by(options, stack, learner) as learner, Run.create(folder, config={}, name="smoke") as run:
             sampler = sampler_here(options, stack)
-            run_loop(options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, collected=states)
+            run_loop(
+                options, terminal, make_env, pool, stack, learner, run, others,
+                sampler=sampler, runtime=runtime, collected=states,
+            )  # fmt: skip
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
     alive = sum(signal(group) is not Signal.DEAD for group in groups)
@@ -348,11 +356,14 @@ def _validator(
     make_env: Callable[[], Environment],
     sampler: Sampler,
     partners: Mapping[str, Policy],
+    runtime: Runtime | None,
 ) -> Evaluate:
     from onthejob.evaluate.validation import validator
     from onthejob.keys import keyed_sample, keyed_seed
 
-    tasks = place.tasks(Split.DEV)
+    tasks, workers = place.tasks(Split.DEV), place.workers
+    if runtime is not None and options.train.grouping == "episodes":
+        make_env, workers = runtime.environments(make_env), max(workers, runtime.threads)
     return validator(
         make_env,
         keyed_sample(tasks, min(options.eval_tasks, len(tasks)), options.train.seed, "validation"),
@@ -361,7 +372,7 @@ def _validator(
         sampling=Sampling(temperature=options.eval_temperature, max_new_tokens=options.train.sampling.max_new_tokens),
         seed=keyed_seed(options.train.seed, "validation replies"),
         max_turns=place.env.max_turns,
-        workers=place.workers,
+        workers=workers,
     )
 
 

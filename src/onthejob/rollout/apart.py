@@ -11,7 +11,6 @@ import multiprocessing
 import pickle
 import signal
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,8 +18,9 @@ from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
-from onthejob.errors import ConfigError, ContractError, OnTheJobError, StepError
+from onthejob.errors import ConfigError, ContractError, StepError
 from onthejob.processes import end_with_parent
+from onthejob.scale.worker_bench import portable
 from onthejob.types import Branch, Continuable, Environment, Forkable, Observation, Step, Task
 
 START_S = 120.0
@@ -261,7 +261,7 @@ def _serve(pipe: Connection, make_env: Callable[[], Environment]) -> None:
         try:
             answer = None, _done(held, make_env, what, arguments)
         except (Exception, SystemExit) as error:
-            answer = _portable(error), None
+            answer = portable(error), None
         try:
             pipe.send(answer)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -294,17 +294,3 @@ def _done(held: dict[int, Any], make_env: Callable[[], Environment], what: str, 
 
 def _kind(env: object) -> str:
     return "continues" if isinstance(env, Continuable) else "forks" if isinstance(env, Forkable) else "plain"
-
-
-def _portable(error: BaseException) -> Exception:
-    """The error as it can be raised in another process, with what led to it."""
-    said = "".join(traceback.format_exception(error)[-3:]).strip()
-    if isinstance(error, OnTheJobError):
-        return type(error)(str(error))
-    kept: Exception = error if isinstance(error, Exception) else StepError(f"{type(error).__name__}: {error}")
-    # Classes of the user's own may need more than their message to be made again.
-    with suppress(Exception):
-        if type(pickle.loads(pickle.dumps(kept))) is type(kept):
-            kept.add_note(f"In its process:\n{said}")
-            return kept
-    return StepError(f"{type(error).__name__}: {error}")

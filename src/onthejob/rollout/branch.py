@@ -13,18 +13,16 @@ remains.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.processes import worker_pool
 from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
 from onthejob.rollout.value import branch_value
+from onthejob.scale.local import LocalRuntime
+from onthejob.scale.runtime import Job, Runtime, ordered
 from onthejob.types import (
     Branch,
     Completion,
@@ -151,58 +149,57 @@ BranchResult = tuple[Branch, ...] | BranchFailure
 
 
 class BranchScorer:
-    """Runs branch jobs, inline or in worker processes; results come in the order of the jobs either way."""
+    """Runs branch jobs, inline or by the workers of a runtime; results come in the order of the jobs either way."""
 
-    def __init__(self, make_env: Callable[[], Environment], *, workers: int = 0) -> None:
-        """Start the processes.
+    def __init__(self, make_env: Callable[[], Environment], *, workers: int = 0, runtime: Runtime | None = None) -> None:
+        """Start no process yet.
 
         Args:
-            make_env: creates a `Forkable` environment; importable by name when `workers` > 0 (it is sent to other processes).
-            workers: processes; 0 scores in this one.
+            make_env: creates a `Forkable` environment; importable by name where there are workers (it is sent to them).
+            workers: processes of this machine; 0 scores in this one.
+            runtime: has the workers, in the place of such processes; it is not closed with the scorer.
 
         Raises:
             ConfigError: negative `workers`.
             ContractError: the environment is not `Forkable`.
         """
-        if workers < 0:
-            raise ConfigError(f"workers must be >= 0, got {workers}. Use 0 to score in this process.")
+        self._own = LocalRuntime(workers)
+        self._runtime = runtime or self._own
         self._make_env = make_env
         self._env = forkable(make_env)
-        self._pool: ProcessPoolExecutor | None = None
-        if workers > 0:
-            self._pool = worker_pool(workers)
 
     def run(self, jobs: Sequence[BranchJob]) -> list[BranchResult]:
         """For each job its branches, one per world, or what the environment raised.
 
         Raises:
-            TrainingError: a worker process died.
+            ScaleError: workers keep being lost.
         """
         return self.submit(jobs)()
 
     def submit(self, jobs: Sequence[BranchJob]) -> Callable[[], list[BranchResult]]:
-        """Begin `jobs` and return at once with what waits for the results; without worker processes they are done here and now.
+        """Begin `jobs` and return at once with what waits for the results; without workers they are done here and now.
 
         Raises:
-            TrainingError: a worker process died; also raised by what is returned.
+            ScaleError: what is returned raises it when workers keep being lost.
         """
-        if self._pool is None:
+        if not self._runtime.workers:
             done = [run_job(self._env, job) for job in jobs]
             return lambda: done
-        with _named_death():
-            futures = [self._pool.submit(_run_in_worker, self._make_env, job) for job in jobs]
-
-        def results() -> list[BranchResult]:
-            with _named_death():
-                return [future.result() for future in futures]
-
-        return results
+        sent = [
+            Job(
+                key=f"branch-{index:06d}",
+                function="onthejob.rollout.branch:run_anywhere",
+                arguments=(self._make_env, job),
+                work=len(job.worlds) * job.turns,
+            )
+            for index, job in enumerate(jobs)
+        ]
+        results = self._runtime.submit(sent)
+        return lambda: ordered(results(), sent)
 
     def close(self) -> None:
-        """End the worker processes."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+        """End the worker processes that it made."""
+        self._own.close()
 
     def __enter__(self) -> Self:
         return self
@@ -243,17 +240,10 @@ def playing_on(stand_ins: Rates, continuation: Continuation, place: int) -> Rate
     return stand_ins if continuation == "stand_ins" or (continuation == "both" and place % 2 == 0) else {}
 
 
-def _run_in_worker(make_env: Callable[[], Environment], job: BranchJob) -> BranchResult:
+def run_anywhere(make_env: Callable[[], Environment], job: BranchJob) -> BranchResult:
+    """As `run_job`, in whatever process; a job of the runtime."""
     # A fresh environment per job: building one costs little against its branches, and nothing outlives the job.
     return run_job(forkable(make_env), job)
-
-
-@contextmanager
-def _named_death() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise TrainingError("a branch worker died (killed, or out of memory). Use fewer --workers, or 0.") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

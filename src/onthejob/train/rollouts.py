@@ -23,7 +23,7 @@ class Rollouts:
         self.scorer: BranchScorer | None = None
         """Of branches; None where whole episodes are grouped."""
         if setup.config.grouping == "branch":
-            self.scorer = BranchScorer(setup.make_env, workers=setup.config.workers)
+            self.scorer = BranchScorer(setup.make_env, workers=setup.config.workers, runtime=setup.runtime)
         self._collector: Collector | None = None
 
     def seat(self, state: LoopState, iteration: int) -> Callable[[Sequence[Task]], Collection]:
@@ -47,9 +47,12 @@ class Rollouts:
                 stand_ins=state.stand_ins.rates(),
                 opponents=opponents,
             )
+        make_env, threads = setup.make_env, config.workers
+        if setup.runtime is not None:
+            make_env, threads = setup.runtime.environments(make_env), max(threads, setup.runtime.threads)
         return partial(
             collect_episodes,
-            setup.make_env,
+            make_env,
             policies={**setup.partners, **policies},
             sampling=config.sampling,
             group_size=config.branch.group_size,
@@ -58,7 +61,7 @@ class Rollouts:
             max_turns=config.max_turns,
             seed=seed,
             prefix=prefix,
-            workers=max(1, config.workers),
+            workers=max(1, threads),
             opponents=opponents,
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onthejob.learn.lora import Snapshot
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.scale.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class Setup:
     in it. A run that is resumed has them in its checkpoint."""
     on_progress: Callable[[IterationReport], None] | None = None
     """Called after every committed iteration."""
+    runtime: Runtime | None = None
+    """Scores branches and has the environments of whole episodes; None takes `config.workers` of this machine."""
 
     def __post_init__(self) -> None:
         if not self.roles or len(set(self.roles)) != len(self.roles):

@@ -1,0 +1,136 @@
+"""The backend `local`: this process, or processes of this machine that end with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing import util
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Self
+
+from onthejob.errors import ConfigError, ScaleError
+from onthejob.processes import end_with_parent
+from onthejob.scale.dispatch import Dispatcher
+from onthejob.scale.runtime import Job, Results, check_keys
+from onthejob.scale.worker_bench import Bench, message, outcomes_of, packed, versions
+from onthejob.types import Environment
+
+KILL_S = 5.0
+"""Seconds in which a process that was killed is gone."""
+
+
+class LocalRuntime:
+    """Jobs in this process (`workers` 0) or in worker processes; a `Runtime`."""
+
+    threads = 0
+
+    def __init__(self, workers: int) -> None:
+        """No process is started before the first job.
+
+        Raises:
+            ConfigError: negative `workers`.
+        """
+        if workers < 0:
+            raise ConfigError(f"workers must be >= 0, got {workers}. Use 0 to work in this process.")
+        self.workers = workers
+        self._queue = Dispatcher(ProcessHand, workers) if workers else None
+        self._bench = Bench()
+
+    def submit(self, jobs: Sequence[Job]) -> Results:
+        """As `Runtime.submit`."""
+        if self._queue is not None:
+            return self._queue.submit(jobs)
+        check_keys(jobs)
+        done = outcomes_of(self._bench.perform(message([packed(job) for job in jobs])))
+        return lambda: {outcome.key: outcome.unpacked() for outcome in done}
+
+    def environments(self, make_env: Callable[[], Environment]) -> Callable[[], Environment]:
+        """`make_env`: whole episodes are stepped by threads of this process."""
+        return make_env
+
+    def close(self) -> None:
+        """As `Runtime.close`."""
+        self._bench.clear()
+        if self._queue is not None:
+            self._queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class ProcessHand:
+    """A worker process; a `Hand`.
+
+    A thread sends it one message after the other and waits for each answer, which fails when the process is gone.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Start it."""
+        # Spawned: a process in which torch has started threads can deadlock when it is forked.
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), name=f"worker-{number}")
+        self._process.start()
+        # No daemon, which could have no processes of its own; nor does the interpreter wait for it at its end.
+        self._at_exit = util.Finalize(None, self._process.kill, exitpriority=1)
+        theirs.close()
+        self.name = f"{self._process.name} (process {self._process.pid})"
+        self._asked: SimpleQueue[tuple[bytes | None, Future[Any]]] = SimpleQueue()
+        threading.Thread(target=self._talk, name=self._process.name, daemon=True).start()
+
+    def ready(self) -> Future[Mapping[str, str]]:
+        """As `Hand.ready`."""
+        return self.do(b"")
+
+    def do(self, jobs: bytes) -> Future[Any]:
+        """As `Hand.do`; an empty message asks for the versions."""
+        answer: Future[Any] = Future()
+        self._asked.put((jobs, answer))
+        return answer
+
+    def end(self, within_s: float) -> None:
+        """As `Hand.end`."""
+        self._asked.put((None, Future()))
+        if within_s > 0:
+            self._process.join(within_s)
+        self._process.kill()
+        self._process.join(KILL_S)
+        self._at_exit.cancel()
+
+    def _talk(self) -> None:
+        lost: Exception | None = None
+        while True:
+            jobs, answer = self._asked.get()
+            if lost is None:
+                try:
+                    self._pipe.send(jobs)
+                    if jobs is not None:
+                        answer.set_result(self._pipe.recv())
+                except (EOFError, OSError):
+                    self._process.join(KILL_S)
+                    lost = ScaleError(f"ended with code {self._process.exitcode}: killed, or out of memory")
+            if jobs is None:
+                self._pipe.close()
+                return
+            if lost is not None:
+                answer.set_exception(lost)
+
+
+def _serve(pipe: Connection) -> None:
+    """A worker process."""
+    end_with_parent()
+    # Ctrl-C reaches all processes of a terminal; the parent ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    bench = Bench()
+    with suppress(EOFError, OSError):
+        while (jobs := pipe.recv()) is not None:
+            pipe.send(bench.perform(jobs) if jobs else versions())
+    bench.clear()

@@ -1,0 +1,72 @@
+"""Options of the runtime, and what cannot work said before anything is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Literal
+
+from onthejob.errors import ConfigError, MissingDependency
+from onthejob.scale.local import LocalRuntime
+from onthejob.scale.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleConfig:
+    """Where branches are scored and episodes are stepped. The record is the same on a CPU, whatever is set here."""
+
+    backend: Literal["local", "ray"] = "local"
+    """`local`: this process and the processes or threads of --workers. `ray`: actors of a Ray cluster (extra `ray`)."""
+    address: str = ""
+    """Ray cluster to use, HOST:PORT of its head, or `auto` for the one that runs on this machine. Empty starts one here, on
+    loopback, which ends with the run."""
+    workers: int = 0
+    """Actors of `ray`, with one CPU each; 0 takes all CPUs of the cluster, or of this machine. With `local` set --workers."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("local", "ray"):
+            raise ConfigError(f"backend must be local or ray, got {self.backend!r}. Set --scale.backend local.")
+        if self.workers < 0:
+            raise ConfigError(f"workers must be >= 0, got {self.workers}. Set --scale.workers 0 for all CPUs.")
+        if self.backend == "local" and (idle := self._of_ray()):
+            raise ConfigError(f"{', '.join(idle)} has no effect without --scale.backend ray. Use --workers with local.")
+        host, colon, port = self.address.rpartition(":")
+        if self.address not in ("", "auto") and not (host and colon and port.isdecimal()):
+            raise ConfigError(f"address must be auto or HOST:PORT, got {self.address!r}. `ray status` shows it on the head node.")
+
+    def _of_ray(self) -> list[str]:
+        """Options that were set and that only `ray` reads."""
+        given = {"--scale.address": self.address != "", "--scale.workers": self.workers != 0}
+        return [flag for flag, is_set in given.items() if is_set]
+
+
+def check_scale(config: ScaleConfig) -> None:
+    """Refuse a backend that is not installed.
+
+    Raises:
+        MissingDependency: it is `ray`.
+    """
+    if config.backend == "ray" and importlib.util.find_spec("ray") is None:
+        raise MissingDependency(
+            "--scale.backend ray needs the package ray, which is not installed. Run `pip install 'onthejob[ray]'`, or omit it."
+        )
+
+
+def open_runtime(config: ScaleConfig, *, workers: int) -> Runtime:
+    """The runtime of these options; to be closed.
+
+    Args:
+        config: the options.
+        workers: processes of `local`; 0 works in this one.
+
+    Raises:
+        MissingDependency: as `check_scale`.
+        ConfigError: a cluster with other versions than here, too few CPUs, or no token for it.
+        ScaleError: the cluster does not start or answer.
+    """
+    check_scale(config)
+    if config.backend == "local":
+        return LocalRuntime(workers)
+    from onthejob.scale.on_ray import RayRuntime
+
+    return RayRuntime(config)

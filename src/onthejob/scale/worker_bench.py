@@ -1,0 +1,182 @@
+"""A worker's side of the runtime: does the jobs of one message and returns their results, or what they raised, as bytes.
+
+Messages are pickled here and nowhere else, with the standard library: classes and functions travel as names that the other side
+imports, never as code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError, StepError
+from onthejob.scale.runtime import Job
+
+COMPARED = ("onthejob", "numpy", "torch", "transformers", "tokenizers")
+"""Packages whose versions must be the driver's: other versions may compute other numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A job as it is sent."""
+
+    key: str
+    function: str
+    arguments: bytes
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one job."""
+
+    key: str
+    value: bytes
+    """The pickled result, or the pickled error that the job raised."""
+    raised: str
+    """The error in words; empty when the job returned."""
+    seconds: float
+    kept: bool
+    """Whether the shelf of the job's place holds anything now."""
+
+    def unpacked(self) -> Any:
+        """The result.
+
+        Raises:
+            Exception: what the job raised.
+        """
+        if not self.raised:
+            return pickle.loads(self.value)
+        try:
+            error = pickle.loads(self.value)
+        except Exception as unknown:
+            raise ScaleError(f"job {self.key} raised {self.raised} in its worker.") from unknown
+        raise error
+
+
+def packed(job: Job) -> Packed:
+    """The job as it is sent.
+
+    Raises:
+        ConfigError: an argument cannot be pickled by name and value.
+    """
+    try:
+        arguments = pickle.dumps(job.arguments, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"job {job.key} cannot be sent to a worker: {error}. Its classes and functions must be importable by name: put them "
+            "at the top level of a module, or score with --workers 0."
+        ) from error
+    return Packed(key=job.key, function=job.function, arguments=arguments, place=job.place)
+
+
+def message(jobs: Sequence[Packed]) -> bytes:
+    """Several jobs as one message."""
+    return pickle.dumps(tuple(jobs), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def outcomes_of(answer: bytes) -> tuple[Outcome, ...]:
+    """What `perform` returned."""
+    return pickle.loads(answer)
+
+
+class Bench:
+    """The place of one worker: does messages of jobs, one at a time."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[str, dict[str, Any]] = {}
+
+    def perform(self, jobs: bytes) -> bytes:
+        """The outcomes of a message's jobs."""
+        found = tuple(self._outcome(job) for job in pickle.loads(jobs))
+        return pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def clear(self) -> None:
+        """Close what lies on the shelves."""
+        for shelf in self._shelves.values():
+            for held in shelf.values():
+                with suppress(Exception):
+                    held.close()
+        self._shelves.clear()
+
+    def _outcome(self, job: Packed) -> Outcome:
+        started = time.perf_counter()
+        said = ""
+        try:
+            result = self._call(job)
+        except (Exception, SystemExit) as raised:
+            result, said = portable(raised), f"{type(raised).__name__}: {raised}"
+        try:
+            value = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, TypeError, AttributeError) as raised:
+            said = f"what {job.function} returned cannot be sent between processes: {raised}. Use plain values."
+            value = pickle.dumps(ContractError(said))
+        seconds, kept = time.perf_counter() - started, job.place in self._shelves
+        return Outcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept)
+
+    def _call(self, job: Packed) -> Any:
+        arguments = pickle.loads(job.arguments)
+        function = function_at(job.function)
+        if not job.place:
+            return function(*arguments)
+        shelf = self._shelves.setdefault(job.place, {})
+        try:
+            return function(shelf, *arguments)
+        finally:
+            if not shelf:
+                self._shelves.pop(job.place, None)
+
+
+def function_at(path: str) -> Callable[..., Any]:
+    """The function of an import path.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module, _, name = path.partition(":")
+    function = getattr(importlib.import_module(module), name, None)
+    if not callable(function):
+        raise ConfigError(f"a job names {path}, which is no function. Write package.module:function.")
+    return function
+
+
+def versions() -> dict[str, str]:
+    """What must be equal here and in every worker: name -> version of Python and of the packages that compute."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in COMPARED:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """Which versions of a worker are not those of this process, in words; empty when all are equal."""
+    names = sorted({*here, *there})
+    parts = [
+        f"{name} {there.get(name, 'missing')} (here {here.get(name, 'missing')})"
+        for name in names
+        if here.get(name) != there.get(name)
+    ]
+    return ", ".join(parts)
+
+
+def portable(error: BaseException) -> Exception:
+    """The error as it can be raised in another process, with what led to it."""
+    said = "".join(traceback.format_exception(error)[-3:]).strip()
+    if isinstance(error, OnTheJobError):
+        return type(error)(str(error))
+    kept: Exception = error if isinstance(error, Exception) else StepError(f"{type(error).__name__}: {error}")
+    # Classes of the user's own may need more than their message to be made again.
+    with suppress(Exception):
+        if type(pickle.loads(pickle.dumps(kept))) is type(kept):
+            kept.add_note(f"In its process:\n{said}")
+            return kept
+    return StepError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,85 @@
+"""Workers and jobs as the queue of `scale.dispatch` sees them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from onthejob.errors import OnTheJobError
+from onthejob.scale.worker_bench import Outcome, Packed
+
+
+class Hand(Protocol):
+    """One worker, as the queue sees it."""
+
+    @property
+    def name(self) -> str:
+        """For messages, e.g. its host and process."""
+        ...
+
+    def ready(self) -> Future[Mapping[str, str]]:
+        """Resolves to the worker's `versions()` once it can work; fails when it cannot be started."""
+        ...
+
+    def do(self, jobs: bytes) -> Future[bytes]:
+        """Send a message; resolves to the answer, and fails when the worker is lost."""
+        ...
+
+    def end(self, within_s: float) -> None:
+        """End it: by itself when it can within `within_s` seconds, else it is killed."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Batch:
+    """Jobs that were submitted together."""
+
+    keys: tuple[str, ...]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failure: OnTheJobError | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Item:
+    """A job that waits or is being done."""
+
+    batch: Batch
+    job: Packed
+    work: float
+    limit_s: float
+    losses: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Message:
+    """Jobs that a worker was sent together."""
+
+    items: list[Item]
+    sent: float
+    """When the worker began it, or had it sent."""
+    answer: Future[bytes] | None = None
+    """Kept, as a backend may forget an answer that nothing refers to."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Worker:
+    """A worker and what it has to do."""
+
+    hand: Hand
+    started: float
+    number: int
+    answer: Future[Mapping[str, str]] | None = None
+    ready: bool = False
+    held: deque[Message] = field(default_factory=deque)
+    own: deque[Item] = field(default_factory=deque)
+    """Waiting jobs of the places whose shelves it has."""
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that it holds, or that wait for it."""
+        return len(self.own) + sum(len(sent.items) for sent in self.held)

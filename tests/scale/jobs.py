@@ -1,0 +1,84 @@
+"""Jobs of the tests, importable by every worker as `jobs` (this folder is on their path)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def slow_square(number: int, seconds: float) -> int:
+    time.sleep(seconds)
+    return number * number
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once(mark: str, number: int) -> int:
+    """Ends its worker the first time, and is done by another one the second time."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return number * number
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def stop_once(mark: str, number: int) -> int:
+    """Its worker hangs the first time."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return number * number
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return 0
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def close(self) -> None:
+        self.calls = -1
+
+
+def visit(shelf: dict[str, Any]) -> tuple[int, int]:
+    """Which process this is, and how often the shelf was visited before."""
+    counted = shelf.setdefault("counted", Counted())
+    counted.calls += 1
+    return os.getpid(), counted.calls - 1
+
+
+def leave(shelf: dict[str, Any]) -> None:
+    shelf.clear()
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def unsendable() -> Any:
+    return lambda: None
+
+
+def of_a_child(number: int) -> int:
+    """Computed in a process of the worker's own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(square, (number,))

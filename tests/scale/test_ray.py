@@ -1,0 +1,239 @@
+"""The backend `ray` in real clusters of this machine: the same digests as `local`, under kills too, and nothing left behind.
+
+A driver (`tiny.py`) is a process of its own, below the guard that also ends what a test's own cluster would leave.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onthejob.errors import ConfigError
+from onthejob.serve.guard import descendants
+from onthejob.serve.supervisor import Child
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.server,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray (make ray)"),
+]
+
+HERE = Path(__file__).parent
+KINDS = ("office", "claw", "own")
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1 in the kernel's tables, of IPv4 and of IPv6."""
+GONE_S = 20.0
+
+
+class Driver:
+    """One run of `tiny.py`, with a folder for temporary files of its own."""
+
+    def __init__(self, runs: Sequence[dict[str, Any]], **environ: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ojt-"))
+        token = self.folder / "token"
+        token.write_text("0123456789abcdef" * 4, encoding="ascii")
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+        own = {
+            "TMPDIR": str(self.folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "OMP_NUM_THREADS": "1",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
+            "SOME_API_KEY": "never to be seen",
+        }  # fmt: skip
+        self.log = self.folder / "driver.log"
+        self.child = Child(
+            [sys.executable, str(HERE / "tiny.py"), json.dumps(list(runs))],
+            log_file=self.log,
+            environ=kept | own | environ,
+            name="driver",
+        )
+        self.seen: set[int] = set()
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def lines(self, within_s: float = 600.0) -> list[dict[str, Any]]:
+        """What it printed, once it has ended."""
+        deadline = time.monotonic() + within_s
+        while self.child.alive and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not self.child.alive, f"still running: {self.child.tail()}"
+        found = [
+            json.loads(line)
+            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            if line.startswith('{"')
+        ]
+        assert found, self.child.tail(60)
+        return found
+
+    def left(self) -> tuple[list[int], list[str]]:
+        """Its processes that run still, and files that it left but the log and the token."""
+        deadline = time.monotonic() + GONE_S
+        while (alive := [pid for pid in self.seen if running(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        # Of a cluster that the driver was given, the logs stay.
+        return alive, sorted({path.name for path in self.folder.iterdir()} - {"driver.log", "token", "ray"})
+
+    def close(self) -> None:
+        self._over.set()
+        self.child.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self.seen.update(descendants(self.child.pid))
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def drive() -> Iterator[Any]:
+    made: list[Driver] = []
+
+    def start(*runs: dict[str, Any], **environ: str) -> Driver:
+        made.append(Driver(runs, **environ))
+        return made[-1]
+
+    yield start
+    for driver in made:
+        driver.close()
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, dict[str, str]]:
+    """What one process gives: kind -> digest, of the short and the long form."""
+    driver = Driver([{"of": KINDS, "backend": "local", "workers": 0, "long": long} for long in (False, True)])
+    short, long = (line["digests"] for line in driver.lines())
+    driver.close()
+    return {"short": short, "long": long}
+
+
+def test_any_number_of_workers_gives_the_same_digests(drive: Any, expected: dict[str, dict[str, str]]):
+    before = shared_memory()
+    driver = drive(
+        *({"of": KINDS, "backend": "local", "workers": workers} for workers in (1, 2)),
+        *({"of": KINDS, "backend": "ray", "workers": workers} for workers in (1, 2, 4)),
+    )
+    lines = driver.lines()
+    assert [line["digests"] for line in lines] == [expected["short"]] * 5
+    for line in lines[2:]:
+        assert set(line["listening"]) <= LOOPBACK
+        assert line["listening"]
+    assert driver.left() == ([], [])
+    assert shared_memory() == before
+
+
+def test_a_whole_run_has_the_same_record(drive: Any):
+    local, spread = ({"of": ["loop"], "backend": backend, "workers": workers} for backend, workers in (("local", 0), ("ray", 2)))
+    first, second = drive(local, spread).lines()
+    assert first["digests"] == second["digests"]
+
+
+def test_three_nodes_give_the_same_digests(drive: Any, expected: dict[str, dict[str, str]]):
+    driver = drive({"of": KINDS, "backend": "ray", "workers": 3, "nodes": 3})
+    (line,) = driver.lines()
+    assert line["digests"] == expected["short"]
+    assert driver.left() == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["office", "claw"])
+def test_a_killed_worker_changes_no_digest(drive: Any, expected: dict[str, dict[str, str]], kind: str):
+    before = shared_memory()
+    driver = drive(
+        *({"of": [kind], "backend": "ray", "workers": 2, "long": True, "kill": "worker", "seed": seed} for seed in (1, 2))
+    )
+    for line in driver.lines():
+        assert line["digests"] == {kind: expected["long"][kind]}
+        assert line["killed"] > 0
+        assert line["lost"] == 1
+    assert driver.left() == ([], [])
+    assert shared_memory() == before
+
+
+def test_a_killed_node_changes_no_digest(drive: Any, expected: dict[str, dict[str, str]]):
+    before = shared_memory()
+    run = {"of": ["office"], "backend": "ray", "workers": 3, "nodes": 3, "long": True, "seed": 1}
+    driver = drive({**run, "kill": "node"}, {**run, "kill": "raylet"})
+    node, raylet = driver.lines()
+    for line in (node, raylet):
+        assert line["digests"] == {"office": expected["long"]["office"]}
+        assert line["killed"] > 0
+    # The workers of a killed raylet may answer until the others have done the rest; those of a killed node do not.
+    assert node["lost"] >= 1
+    assert driver.left() == ([], [])
+    assert shared_memory() == before
+
+
+def test_nothing_outlives_a_killed_driver(drive: Any):
+    before = shared_memory()
+    driver = drive({"of": ["office"], "backend": "ray", "workers": 2, "long": True})
+    deadline = time.monotonic() + 300.0
+    while (
+        not (pids := [pid for pid in driver.seen if said(pid).startswith("ray::Actor.perform")]) and time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    assert pids
+    # The guard's only child is the driver; with its own cluster's guard below it.
+    (main,) = [pid for pid in driver.seen if said(pid).split(" ")[1:2] == [str(HERE / "tiny.py")]]
+    os.kill(main, signal.SIGKILL)
+    deadline = time.monotonic() + GONE_S
+    while any(map(running, driver.seen)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [said(pid) for pid in driver.seen if running(pid)] == []
+    assert shared_memory() == before
+
+
+def said(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def test_workers_see_no_key_and_a_hanging_one_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from onthejob.scale import Job, ScaleConfig, open_runtime
+
+    monkeypatch.setenv("SOME_API_KEY", "never to be seen")
+    monkeypatch.setenv("ONTHEJOB_NATIVE", "off")
+    monkeypatch.syspath_prepend(str(HERE))
+    with open_runtime(ScaleConfig(backend="ray", workers=1), workers=0) as runtime:
+        seen = runtime.submit([Job(key="env", function="jobs:environment", arguments=())])()["env"]
+        assert "never to be seen" not in str(seen)
+        assert seen["ONTHEJOB_NATIVE"] == "off"
+        assert seen["RAY_AUTH_MODE"] == "token"
+        hanging = Job(key="hang", function="jobs:stop_once", arguments=(str(tmp_path / "mark"), 7), limit_s=5.0)
+        assert runtime.submit([hanging])() == {"hang": 49}
+        with pytest.raises(ValueError, match="as it was raised there"):
+            runtime.submit([Job(key="bad", function="jobs:fail", arguments=("as it was raised there",))])()
+
+
+def test_an_address_needs_its_token(drive: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from onthejob.scale import ScaleConfig, open_runtime
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"no token.*RAY_AUTH_TOKEN_PATH"):
+        open_runtime(ScaleConfig(backend="ray", address="127.0.0.1:6379"), workers=0)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(ConfigError, match=r"RAY_AUTH_MODE is 'disabled'"):
+        open_runtime(ScaleConfig(backend="ray", address="127.0.0.1:6379"), workers=0)
