@@ -110,7 +110,7 @@ def machine() -> Iterator[Finding]:
 
 def storage(model: str) -> Iterator[Finding]:
     """The cache directory, free disk space, and whether the model is there."""
-    from onthejob.models.fetch import cache_dir
+    from onthejob.files import cache_dir
 
     directory = cache_dir()
     yield Finding(
