@@ -132,7 +132,7 @@ def test_attacks_earn_nothing(images: Images, tool: Path):
         "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
         "mkdir -p /opt/tools; printf '#!/bin/sh\\n' > /opt/tools/tool; chmod 755 /opt/tools/tool; touch /app/answer.txt",
         "mv /usr/local /local; ln -s /app /usr/local",
-        "(while true; do tool > /app/answer.txt; done) >/dev/null 2>&1 & rm -f /app/answer.txt",
+        "printf 'tool() { :; }; export -f tool\\n' > /etc/profile; cp /etc/profile /root/.bashrc; touch /app/answer.txt",
     ):
         env = environment(images)
         env.reset(as_task(tool))
@@ -216,6 +216,14 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
+def runs(pid: int) -> bool:
+    """A process that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
 def test_an_engine_that_fails_or_hangs_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     task = read(make(tmp_path, dockerfile=SMALL))
@@ -223,11 +231,12 @@ def test_an_engine_that_fails_or_hangs_leaves_nothing(tmp_path: Path, monkeypatc
     program(tmp_path / "bin", "podman", "echo cannot do that >&2; exit 125")
     with pytest.raises(BuildError, match="podman build ended with 125: cannot do that"):
         Engine("podman", engine_folder).built(task.folder / "environment", task.environment, timeout_s=50.0)
-    program(tmp_path / "bin", "podman", f"[ $1 = build ] || exit 0; echo $$ > {tmp_path}/pid; sleep 1000 & sleep 1000")
+    program(tmp_path / "bin", "podman", f"[ $1 = build ] || exit 0; sleep 1000 & echo $$ $! > {tmp_path}/pids; sleep 1000")
     with pytest.raises(BuildError, match=r"podman build needed more than 0\.5 s"):
         Engine("podman", engine_folder).built(task.folder / "environment", task.environment, timeout_s=0.5)
-    with pytest.raises(ProcessLookupError):
-        os.killpg(int((tmp_path / "pid").read_text()), 0)
+    started = list(map(int, (tmp_path / "pids").read_text().split()))
+    assert len(started) == 2
+    assert not any(map(runs, started))
     # An export that breaks off is no image either.
     said = '[{"Config": {"Env": ["A=b=c"], "WorkingDir": "", "User": "root"}}]'
     text = f"case $1 in image) [ $2 = rm ] || echo '{said}';; create) echo 1;; export) echo broken; exit 1;; esac"
