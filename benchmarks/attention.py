@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onthejob.learn.forward import _DeviceBlock, _ProductAttention
+from onthejob.learn.tree_attention import ProductAttention, TreeBlock
 
 HEADS, KEY_HEADS, SIZE = 9, 3, 64
 SHAPES = ((128, 128), (128, 512), (128, 2048), (512, 512))
 """Queries and keys of a block."""
-Attend = Callable[[Tensor, Tensor, Tensor, _DeviceBlock], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, TreeBlock], Tensor]
 
 
 class Row(NamedTuple):
@@ -45,11 +45,11 @@ class Row(NamedTuple):
     torch_error: float
 
 
-def products(query: Tensor, key: Tensor, value: Tensor, block: _DeviceBlock) -> Tensor:
-    return _ProductAttention.apply(query, key, value, [block], SIZE**-0.5)
+def products(query: Tensor, key: Tensor, value: Tensor, block: TreeBlock) -> Tensor:
+    return ProductAttention.apply(query, key, value, [block], SIZE**-0.5)
 
 
-def pytorch(query: Tensor, key: Tensor, value: Tensor, block: _DeviceBlock) -> Tensor:
+def pytorch(query: Tensor, key: Tensor, value: Tensor, block: TreeBlock) -> Tensor:
     folded, bias = query.reshape(1, KEY_HEADS, -1, SIZE), block.repeated(HEADS // KEY_HEADS)
     output = F.scaled_dot_product_attention(folded, block.seen(key), block.seen(value), attn_mask=bias)
     return output.reshape(1, HEADS, -1, SIZE).transpose(1, 2)
@@ -69,9 +69,7 @@ def run(attend: Attend, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Output and the three gradients."""
     query, key, value = (leaf.detach().requires_grad_() for leaf in given[:3])
     bias, grad = given[3:]
-    block = _DeviceBlock(
-        start=0, stop=query.shape[2], keys=torch.arange(key.shape[2]), bias=bias, depth=torch.arange(key.shape[2])
-    )
+    block = TreeBlock(start=0, stop=query.shape[2], keys=torch.arange(key.shape[2]), bias=bias, depth=torch.arange(key.shape[2]))
     output = attend(query, key, value, block)
     return output.detach(), *torch.autograd.grad(output, (query, key, value), grad)
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from onthejob.learn import adapter_files, lora
 from onthejob.models.adapter_weights import read_adapter_weights
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.fetch import fetch
 from onthejob.models.llama import LlamaEngine
 from onthejob.models.sampler import without_adapters

@@ -96,7 +96,7 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
     """Time and memory of one update by layout, activations kept or recomputed; at rate 0, so that gradients can be compared."""
     rows = []
     taught = groups(options, SHAPES[name][5])
-    known = estimates(taught, AdvantageConfig())
+    known = [one.advantages for one in estimates(taught, AdvantageConfig())]
     plain = LearnerConfig(lr=0.0, max_tokens=options.max_tokens, loss=LossConfig(loss="grpo"))
     for layout, checkpointing in ((Layout.TREE, False), (Layout.TREE, True), (Layout.PADDED, False), (Layout.PADDED, True)):
         config = replace(plain, gradient_checkpointing=checkpointing)
@@ -107,13 +107,13 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
                 model.get_base_model().gradient_checkpointing_disable()
             learner = Learner(model, [ROLE], config=config, layout=layout)
             started = synchronised(options.device)
-            metrics = learner.update(ROLE, taught, known)  # warms up
+            metrics = learner.update(ROLE, learner.collate(taught, known))  # warms up
             seconds = [synchronised(options.device) - started]
             if options.device.startswith("cuda"):
                 torch.cuda.reset_peak_memory_stats()
             for _ in range(options.repeats):
                 started = synchronised(options.device)
-                metrics = learner.update(ROLE, taught, known)
+                metrics = learner.update(ROLE, learner.collate(taught, known))
                 seconds.append(synchronised(options.device) - started)
             row |= {
                 "s": statistics.median(seconds[1:]),

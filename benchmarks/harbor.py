@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.harbor_work import Images, harbor_work, open_images, payload_of
 from onthejob.envs.harbor.support import support_of
-from onthejob.envs.harbor.work import Images, harbor_work, open_images, payload_of
 from onthejob.interop.harbor import HarborRules
 from onthejob.types import Split, Task
 

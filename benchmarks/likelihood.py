@@ -24,8 +24,8 @@ from pathlib import Path as FilePath
 import numpy as np
 import torch
 
-from onthejob.commands.seats import adapters_for, lora_of
-from onthejob.commands.sft import demonstration_files, examples_of, read_demonstrations
+from onthejob.commands.player_specs import adapters_for, lora_of
+from onthejob.commands.sft_data import demonstration_files, examples_of, read_demonstrations
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score, scoring

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import Player, View

@@ -22,7 +22,7 @@ from peft.helpers import disable_input_dtype_casting
 
 from onthejob.learn import lora
 from onthejob.learn.lora_linear import folded
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.fetch import fetch
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from onthejob.learn import lora
-from onthejob.learn.advantage import AdvantageConfig, advantages, estimates
+from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score, scoring
 from onthejob.learn.learner import Learner, LearnerConfig
@@ -191,7 +191,7 @@ def main() -> None:
             _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
             before, started = expects(learner, role, held), time.perf_counter()
             steps = [
-                learner.update(role, part, estimates(part, advantage)).steps
+                learner.update(role, learner.collate(part, [advantages(group, advantage) for group in part])).steps
                 for part in parts(teaching, given.batch, given.epochs, given.seed)
             ]
             after = expects(learner, role, held)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.policies import Player, players
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic

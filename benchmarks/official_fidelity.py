@@ -26,10 +26,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.checks import CHECK_S, REPORT_BYTES
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.official import FOLDERS, Official, as_task, load
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
 from onthejob.errors import NotCheckable
 from onthejob.types import Split, Task

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from onthejob.envs.office.state import PAINS
+from onthejob.envs.office.company_state import PAINS
 
 SUBJECTS = ("echo", "office table", "office seat")
 FLOOR = {32: 1_500.0, 512: 1_500.0}

@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 from stand_in_teams import habits_of  # the benchmark next to this one
 
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
-from onthejob.envs.office.founding import draw_unseen
 from onthejob.envs.office.market import prospects
-from onthejob.envs.office.state import State
+from onthejob.envs.office.new_company import draw_unseen
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.evaluate.collect import collect_states
+from onthejob.evaluate.held_out import collect_states
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.statistics import Estimate, mean_interval, spearman
 from onthejob.evaluate.teams import scripted_team
 from onthejob.keys import keyed_seed, keyed_uniform
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run
 from onthejob.rollout.stand_ins import Rates
 from onthejob.stack import find_adapters, load_stack

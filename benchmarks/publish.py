@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 
 from onthejob.learn import adapter_files, lora
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
 from onthejob.serve.intake import BaseShape, Intake

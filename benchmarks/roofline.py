@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.engines import make_engine
 from onthejob.models.fetch import fetch
 

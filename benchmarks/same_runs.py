@@ -64,9 +64,9 @@ def main() -> int:
 def digest_of(source: Path, name: str, folder: Path) -> str:
     """Train with one source, and hash what it recorded."""
     words, options = RUNS[name]
-    nested = (source / "onthejob/commands/workplaces.py").is_file() and "def typed" in (
-        source / "onthejob/commands/workplaces.py"
-    ).read_text(encoding="utf-8")
+    # The first is the name of today, the second that of before.
+    files = [source / "onthejob/commands" / name for name in ("env_options.py", "workplaces.py")]
+    nested = any(path.is_file() and "def typed" in path.read_text(encoding="utf-8") for path in files)
     prefix = "--env." if nested else "--claw." if name == "claw" else "--"
     flags = [word for option, value in options for word in (prefix + option, value)]
     place = folder / f"{name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"

@@ -30,9 +30,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from onthejob.envs.claw.prompt import system_text
+from onthejob.envs.claw.agent_messages import system_text
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
 from onthejob.models.sampler import Sampler

@@ -35,7 +35,7 @@ WANTED = 1.3
 def ours(model: str, dtype: str, threads: int) -> Generate:
     import torch
 
-    from onthejob.models.base import load_base
+    from onthejob.models.base_model import load_base
 
     torch.set_num_threads(threads)
     base = load_base(Path(model), dtype=dtype)
@@ -66,7 +66,7 @@ def adapted(model: str, rank: int, dtype: str, threads: int) -> Generate:
     import torch
 
     from onthejob.learn import adapter_files, lora
-    from onthejob.models.base import load_base
+    from onthejob.models.base_model import load_base
 
     torch.set_num_threads(threads)
     base = load_base(Path(model), dtype=dtype)

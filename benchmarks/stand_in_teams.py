@@ -22,13 +22,13 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.company_state import TURNS_PER_DAY
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.stand_in import StandIn
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin

@@ -28,7 +28,7 @@ from train_vaporware import DATA, Piece, bare_registry, figures, read_pieces
 
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
 from onthejob.envs.office.vaporware import Registry
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.claims import ANSWERS, COMING, NOW, Encoded, Encoder, answers
 from onthejob.models.fetch import fetch
 

@@ -27,7 +27,7 @@ import scipy.sparse as sparse
 from scipy.optimize import minimize
 
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
-from onthejob.envs.office.vaporware.judge import WEIGHTS, Judge
+from onthejob.envs.office.vaporware.detector_weights import WEIGHTS, Judge
 from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
 from onthejob.envs.office.vaporware.phrasebook import LISTS
 from onthejob.envs.office.vaporware.registry import LINE, Registry, groups, normal

@@ -28,8 +28,8 @@ from onthejob.learn.adapter_files import save_adapter
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, sft
+from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.in_process import InProcessPolicy
 from onthejob.rollout.play import play
 from onthejob.stack import Stack, attach_learner, load_stack
 from onthejob.types import Environment, Sampling, Split, StopReason
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
         adapter = save_adapter(learner.model, ACTOR, given.out, version=0, parent=None, base_digest=stack.digest, dtype="float32")
         sampler = stack.sampler(goes_on=True)
         sampler.publish(adapter)
-        policy = InProcessPolicy(sampler, stack.chat, adapter=adapter.name)
+        policy = AdapterPolicy(sampler, stack.chat, adapter=adapter.name)
         stops, passed, turns = judge(make_env, policy, stack, given.judge, tokens=8 if given.tiny else 192)
         console.print(
             f"{adapter.path}: of {given.judge} dev tasks {stops} stopped, {passed} passed, {turns:.1f} turns on average"
@@ -89,7 +89,7 @@ def examples(stack: Stack, shown: Sequence[Demonstration]) -> list[Example]:
 
 
 def judge(
-    make_env: Callable[[], Environment], policy: InProcessPolicy, stack: Stack, count: int, *, tokens: int
+    make_env: Callable[[], Environment], policy: AdapterPolicy, stack: Stack, count: int, *, tokens: int
 ) -> tuple[int, int, float]:
     """Greedy episodes of dev tasks: how many stopped by themselves, how many passed, and their mean number of turns."""
     tasks = claw_tasks(Split.DEV)[:count]

@@ -5,7 +5,7 @@
 
 Each update: put a workplace into some state, sample K replies to what the asked actor sees, try each reply in forks of the
 workplace (the same m worlds for all K, so luck cancels), and make the replies that did better than the group's mean more
-likely. What the library adds to this: packed shared-prefix rows, lock-step sampling, published versions, a record, resume.
+likely. `train` has the steps of `onthejob/loop.py`, which adds packed shared-prefix rows, versions, a record and resume.
 Omitted on purpose: KL term, clip-higher, gradient accumulation, batching over groups.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -55,6 +56,14 @@ class Sampled:
     mask: torch.Tensor  # (K, C), 1 on sampled tokens including the end-of-turn
     logprobs: torch.Tensor  # (K, C), when sampled
     texts: list[str]
+
+
+class Group(NamedTuple):
+    """K replies to one prompt, with what each was worth and whether it was legal."""
+
+    sampled: Sampled
+    values: list[float]
+    legal: list[bool]
 
 
 def prompt_ids(tokenizer, observation: Observation) -> torch.Tensor:
@@ -141,28 +150,14 @@ def some_state(role: str, *keys: int | str, seed: int) -> tuple[ToyWorkplace, Ob
     return env, observation
 
 
-def update(model, tokenizer, optimizer, role: str, number: int, options: Options) -> tuple[float, int]:
-    """One GRPO update of one role's adapter; returns the share of legal replies and the number of live groups."""
-    model.set_adapter(role)
-    losses, legal_replies = [], 0
-    for index in range(options.groups):
-        key = keyed_seed(options.seed, role, number, index)
-        env, observation = some_state(role, number, index, seed=options.seed)
-        prompt = prompt_ids(tokenizer, observation)
-        group = sample(model, tokenizer, prompt, options.replies, new_tokens=options.new_tokens, seed=key)
-        worlds = [1 + (key + world) % 9_999 for world in range(options.worlds)]
-        values, legal = branch_values(env, group.texts, worlds=worlds, turns=options.turns)
-        legal_replies += sum(legal)
-        advantages = group_advantages(values, legal)
-        if advantages is not None:  # a dead group is never forwarded again
-            logprobs = token_logprobs(model, group.prompt, group.tokens)
-            losses.append(grpo_loss(logprobs, group.logprobs, advantages, group.mask, clip=options.clip))
-    if losses:
-        optimizer.zero_grad()
-        torch.stack(losses).mean().backward()
-        torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
-        optimizer.step()
-    return legal_replies / (options.groups * options.replies), len(losses)
+def play(model, tokenizer, role: str, number: int, index: int, options: Options) -> Group:
+    """K replies to what `role` sees in some state, each tried in forks of it."""
+    key = keyed_seed(options.seed, role, number, index)
+    env, seen = some_state(role, number, index, seed=options.seed)
+    prompt = prompt_ids(tokenizer, seen)
+    sampled = sample(model, tokenizer, prompt, options.replies, new_tokens=options.new_tokens, seed=key)
+    worlds = [1 + (key + world) % 9_999 for world in range(options.worlds)]
+    return Group(sampled, *branch_values(env, sampled.texts, worlds=worlds, turns=options.turns))
 
 
 @torch.no_grad()
@@ -210,19 +205,36 @@ def train(model_path: str | None, options: Options, *, episodes: int = 40) -> tu
         SystemExit: no group of any update was live, so that no weight moved.
     """
     model, tokenizer = build(model_path, options)
-    optimizers = {}
+    own, optimizers = {}, {}
     for role in ROLES:
         model.set_adapter(role)
-        own = [parameter for name, parameter in model.named_parameters() if f".{role}." in name]
-        optimizers[role] = torch.optim.AdamW(own, lr=options.lr, weight_decay=0.0)
+        own[role] = [parameter for name, parameter in model.named_parameters() if f".{role}." in name]
+        optimizers[role] = torch.optim.AdamW(own[role], lr=options.lr, weight_decay=0.0)
     before = company_value(model, tokenizer, episodes=episodes, options=options)
     live_groups = 0
     for number in range(options.updates):
         line = [f"update {number + 1:3d}/{options.updates}"]
         for role in ROLES:
-            legal, live = update(model, tokenizer, optimizers[role], role, number, options)
-            live_groups += live
-            line.append(f"{role}: legal {legal:4.0%} live {live}/{options.groups}")
+            model.set_adapter(role)
+            # 1 Play: groups of K replies to one prompt.
+            groups = [play(model, tokenizer, role, number, index, options) for index in range(options.groups)]
+            # 2 Advantages: within each group; None where it teaches nothing.
+            advantages = [group_advantages(group.values, group.legal) for group in groups]
+            # 3 Collate: what is trained on. A dead group is never forwarded again.
+            batch = [(group.sampled, found) for group, found in zip(groups, advantages, strict=True) if found is not None]
+            # 4 Loss: forward, loss, backward, step.
+            losses = [
+                grpo_loss(token_logprobs(model, one.prompt, one.tokens), one.logprobs, found, one.mask, clip=options.clip)
+                for one, found in batch
+            ]
+            if losses:
+                optimizers[role].zero_grad()
+                torch.stack(losses).mean().backward()
+                torch.nn.utils.clip_grad_norm_(own[role], 1.0)
+                optimizers[role].step()
+            live_groups += len(batch)
+            legal = statistics.fmean(ok for group in groups for ok in group.legal)
+            line.append(f"{role}: legal {legal:4.0%} live {len(batch)}/{options.groups}")
         print("   ".join(line))
     if not live_groups:
         raise SystemExit("Nothing was learned: in every group all replies were worth the same. Teach the model the format first.")

@@ -21,8 +21,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from onthejob.evaluate import EvaluationCache, Report, Team, compare, scripted_team, shifts, source_fingerprint, write_report
-from onthejob.evaluate.tables import comparison_table, differences_table
+from onthejob.api.report import Report, write_report
+from onthejob.evaluate import EvaluationCache, Team, compare, scripted_team, shifts, source_fingerprint
+from onthejob.evaluate.terminal_tables import comparison_table, differences_table
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.testing.tiny import Tiny

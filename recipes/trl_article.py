@@ -38,7 +38,7 @@ from onthejob.models.catalogue import make_client
 from onthejob.models.hosted import Price
 from onthejob.models.transport import Limits, Transport
 from onthejob.office import JUDGED
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.rollout.judge import VERDICT_TOKENS, Item, Judge, JudgeConfig
 from onthejob.types import Context, Sampling, Split
 

@@ -25,6 +25,7 @@ from onthejob.keys import keyed_uniform
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
+from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.models.scripted import ScriptedPolicy
@@ -33,7 +34,7 @@ from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
-from onthejob.train import TrainConfig, train
+from onthejob.train import Setup, TrainConfig
 from onthejob.types import Adapter, Branch, Observation, Sampling
 
 ROLES = ("maker", "seller")
@@ -104,8 +105,8 @@ def work(folder: Path, name: str, grouping: str) -> None:
     path = folder / name
     heuristic = ScriptedPolicy(heuristic_reply, version="heuristic")
     with Run.open(path) if path.exists() else Run.create(folder, config={"seed": 0}, name=name) as run:
-        train(
-            CONFIGS[grouping],
+        setup = Setup(
+            config=CONFIGS[grouping],
             make_env=Imitated,
             pool=TaskPool(
                 [*toy_tasks(8), *toy_tasks(8, days=3, first_seed=200_000)], seed=0, prefer_spread=grouping == "episodes"
@@ -115,10 +116,10 @@ def work(folder: Path, name: str, grouping: str) -> None:
             encoder=ChatEncoder(tiny.tokenizer),
             run=run,
             partners=dict.fromkeys(ROLES, heuristic),
-            trained_roles=ROLES,
+            roles=ROLES,
             evaluate=score,
-            resume=True,
         )
+        train(setup, resume=True)
 
 
 def in_child(action: Callable[[], None]) -> int:

@@ -40,12 +40,15 @@ ALLOWED: dict[str, set[str]] = {
     "evaluate": {"models", "rollout", "record", "learn"},
     "testing": {"envs", "models", "rollout"},
     "train": {"models", "rollout", "learn", "record", "evaluate", "serve"},
+    "loop": {"learn", "rollout", "train"},
     "compat": {"envs", "record", "rollout"},
 }
 # Only these put the rooms together for one workplace, so they may import everything.
-COMPOSERS = {"stack", "players", "office", "claw", "__main__", "cli", "commands", "api"}
+COMPOSERS = {"stack", "office_players", "office", "claw", "__main__", "cli", "commands", "api"}
 LIGHT = {"types", "errors", "envs"}
 HEAVY = {"torch", "vllm", "ray", "transformers", "peft", "fastapi", "uvicorn"}
+# Names of files that occur in several rooms, with one meaning: an environment, and its scripted players.
+REPEATED = {"__init__.py", "env.py", "policies.py"}
 # What measures the product is in `checks/`, which only a checkout has: these alone ask `onthejob.checkout` for it.
 MEASURED_BY = {"cli.py", "envs/office/policies/__init__.py", "envs/claw/sandbox/faults/__init__.py"}
 
@@ -130,8 +133,17 @@ def test_players_and_attacks_that_measure_are_light():
 
 
 def test_train_imports_no_workplace():
-    for path in (PACKAGE / "train").glob("*.py"):
+    for path in [PACKAGE / "loop.py", *(PACKAGE / "train").glob("*.py")]:
         assert not [name for name in imports(path) if name.startswith("onthejob.envs")], path
+
+
+def test_a_file_name_belongs_to_one_room():
+    """A room is a package. A name says which file is meant, in a search, a traceback and a sentence."""
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        if path.name not in REPEATED:
+            found.setdefault(path.name, []).append(shown(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 PROBE = """

@@ -171,16 +171,16 @@ def test_what_has_never_run_is_said_to_have_never_run(recipe: str):
 
 def test_numbers_of_the_first_article():
     """What the page calls the same, against the article's own figures, which stand here and nowhere else."""
+    from onthejob.envs.office.company_state import PHASES, TURNS_PER_DAY
     from onthejob.envs.office.events import RANDOM_EVENTS
     from onthejob.envs.office.handlers.customer import REFERRAL_COOLDOWN
     from onthejob.envs.office.market import TIER_MULTIPLIER
     from onthejob.envs.office.memory import CAPACITY, DECAY, REFLECTION_TURNS
-    from onthejob.envs.office.reward import BASE, CRISIS_SATISFACTION, EFFECTS, ORDER, PARTS, STAGE_TABLE, USES
+    from onthejob.envs.office.reward_parts import BASE, CRISIS_SATISFACTION, EFFECTS, ORDER, PARTS, STAGE_TABLE, USES
     from onthejob.envs.office.roles import ROLES, TRAINED_ROLES
     from onthejob.envs.office.scenarios import SHIPPED, load
     from onthejob.envs.office.scorer import MAX_SCORE
     from onthejob.envs.office.sections import LOWEST
-    from onthejob.envs.office.state import PHASES, TURNS_PER_DAY
 
     assert [spec.person for spec in ROLES.values()] == ["Jeeya", "Alex", "Jordan", "Sam", "Casey", "Pat", "Oracle"]
     assert sum(len(spec.actions) for spec in ROLES.values()) == 7 * 6 + 1
@@ -221,9 +221,9 @@ def test_numbers_of_the_first_article():
 def test_numbers_of_the_second_article():
     from onthejob.claw import Claw
     from onthejob.commands.training import SMOKE_SIZE, SMOKE_TASKS
+    from onthejob.envs.claw.episode_reward import RewardConfig, reward_of
     from onthejob.envs.claw.personas import CARDS
     from onthejob.envs.claw.protocol import ProtocolConfig
-    from onthejob.envs.claw.reward import RewardConfig, reward_of
     from onthejob.envs.claw.splits import split_of
     from onthejob.envs.claw.synthesize import synthesize
 

@@ -34,7 +34,12 @@ print(json.dumps({
     "answers": answers, "imported": sorted(name for name in sys.modules if name.split(".")[0] == "checks"),
 }))
 """
-COMMANDS = (("office", "gates", "--quick"), ("office", "behaviours"), ("office", "gates", "--help"))
+COMMANDS = (
+    ("office", "gates", "--quick"),
+    ("office", "behaviours"),
+    ("office", "gates", "--help"),
+    ("tasks", "convert", "intercode", "--out", "out"),
+)
 NAMING = (
     ("inert-farmer", "policy", "swap", "sales", "inert-farmer"),
     ("late-stopper", "compare", "expert", "--env.partner", "late-stopper"),

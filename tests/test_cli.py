@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from onthejob.cli import COMMANDS, main
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.testing import tiny_model
 
 

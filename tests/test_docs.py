@@ -52,7 +52,7 @@ def check_command(line: str, place: str) -> None:
     assert path is not None, f"{place}: no such command: {line}"
     rest = words[1 + len(path.split()) :]
     if "openenv:http" in line:
-        return  # A server must run: tests/interop/test_openenv.py has one.
+        return  # A server must run: tests/interop/test_from_openenv.py has one.
     if any(part in line and importlib.util.find_spec(package) is None for part, package in COMPILED.items()):
         return
     kind, default = begun(command_class(path), rest, COMMANDS[path])

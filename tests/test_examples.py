@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.commands.workplace import Workplace
-from onthejob.envs.env import Env, Reply
+from onthejob.commands.named_env import Workplace
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.running import random_legal, running
 from onthejob.keys import keyed_choice, keyed_seed
 from onthejob.plugins import resolve

@@ -15,7 +15,7 @@ import pytest
 from onthejob.claw import Claw
 from onthejob.cli import COMMANDS, Entry, command_class, parse
 from onthejob.commands.env import flags_of
-from onthejob.commands.workplaces import typed
+from onthejob.commands.env_options import typed
 from onthejob.envs.env import Env
 from onthejob.plugins import BUILT_IN, SCHEMES, resolve
 

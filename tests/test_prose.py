@@ -62,7 +62,7 @@ STILL_TO_DO = (
 WORLDS = (
     "src/onthejob/envs/claw/families",
     "src/onthejob/envs/claw/protocol.py",
-    "src/onthejob/envs/office/policies/sentences.py",
+    "src/onthejob/envs/office/policies/sentences.toml",
     "src/onthejob/envs/office/reflection.py",
     "src/onthejob/envs/office/vaporware",
     "tests",

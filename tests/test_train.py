@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import torch
 
+from onthejob import loop
 from onthejob.errors import ConfigError, RecordError, TrainingError
-from onthejob.learn import advantage
 from onthejob.learn.adapter_files import read_adapter
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.learner import Learner, LearnerConfig
@@ -48,7 +48,7 @@ from onthejob.testing import (
     toy_examples,
     toy_tasks,
 )
-from onthejob.train import IterationReport, TrainConfig, TrainResult, replay_update, train
+from onthejob.train import IterationReport, Setup, TrainConfig, TrainResult, replay_update
 from onthejob.types import Adapter, Observation, Sampling, Step
 
 HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
@@ -83,7 +83,7 @@ class Rig:
     run: Run
     model: Any
 
-    def train(self, config: TrainConfig = SMALL, **changes: Any) -> TrainResult:
+    def train(self, config: TrainConfig = SMALL, *, resume: bool = False, **changes: Any) -> TrainResult:
         arguments: dict[str, Any] = {
             "make_env": ToyWorkplace,
             "pool": TaskPool(toy_tasks(8), seed=0),
@@ -92,9 +92,9 @@ class Rig:
             "encoder": self.sampler.chat,
             "run": self.run,
             "partners": PARTNERS,
-            "trained_roles": ROLES,
+            "roles": ROLES,
         }
-        return train(config, **(arguments | changes))
+        return loop.train(Setup(config=config, **(arguments | changes)), resume=resume)
 
 
 def rig(tiny: Tiny, run: Run, *, lr: float = 3e-3, roles: tuple[str, ...] = ROLES, loss: LossConfig | None = None) -> Rig:
@@ -161,16 +161,22 @@ def test_advantages_are_estimated_once_and_what_is_trained_on_is_recorded(make_r
     trained: dict[str, Any] = {}
 
     class Watched(Learner):
-        def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
-            trained.update((group.key, one.advantages) for group, one in zip(groups, estimates, strict=True))
-            return super().update(role, groups, estimates, reference=reference)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            pack = self.collate
+
+            def collate(groups: Any, advantages_G: Any) -> Any:
+                trained.update((group.key, values) for group, values in zip(groups, advantages_G, strict=True))
+                return pack(groups, advantages_G)
+
+            self.collate = collate
 
     def counted(group: Any, config: Any) -> Any:
         estimated[group.key] += 1
         return once(group, config)
 
-    once = advantage.estimate
-    monkeypatch.setattr(advantage, "estimate", counted)
+    once = loop.estimate
+    monkeypatch.setattr(loop, "estimate", counted)
     made.learner = Watched(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
     made.train(replace(SMALL, iterations=2, advantage=AdvantageConfig(scale="none")))
     recorded = made.run.read_advantages()
@@ -229,7 +235,7 @@ def test_an_iteration_that_would_end_too_late_does_not_begin(make_rig: MakeRig, 
     """Every look at the clock is a second later, so that every iteration takes a second by it."""
     clock = itertools.count()
     monkeypatch.setattr(
-        "onthejob.train.loop.time", SimpleNamespace(monotonic=lambda: float(next(clock)), perf_counter=time.perf_counter)
+        "onthejob.train.clock.time", SimpleNamespace(monotonic=lambda: float(next(clock)), perf_counter=time.perf_counter)
     )
     reports: list[IterationReport] = []
     result = make_rig("brief").train(replace(SMALL, iterations=30, minutes=0.2), on_progress=reports.append)
@@ -352,7 +358,7 @@ def test_a_run_from_before_the_partners_had_a_library_of_their_own_continues(mak
 def test_training_one_role_leaves_the_base_and_the_others(make_rig: MakeRig):
     made = make_rig()
     frozen = {name: tensor.clone() for name, tensor in made.model.state_dict().items() if ".maker." not in name}
-    made.train(trained_roles=("maker",))
+    made.train(roles=("maker",))
     after = made.model.state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in frozen.items())
     assert made.run.adapters("seller") == []
@@ -447,8 +453,8 @@ class Spiking(Learner):
 
     problem: Mapping[str, Any]
 
-    def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
-        metrics = super().update(role, groups, estimates, reference=reference)
+    def update(self, role: str, batches: Any, *, reference: Any = None) -> Any:
+        metrics = super().update(role, batches, reference=reference)
         return replace(metrics, **self.problem) if metrics.update == 2 else metrics
 
 
@@ -485,11 +491,11 @@ def test_a_run_without_any_update_is_no_success(make_rig: MakeRig):
     """Real gradients that are not finite, through the whole learner."""
 
     class Overflowing(Learner):
-        def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
+        def update(self, role: str, batches: Any, *, reference: Any = None) -> Any:
             activate(self.model, role)
             hook = next(iter(parameters(self.model, role).values())).register_hook(lambda gradient: gradient * float("inf"))
             try:
-                return super().update(role, groups, estimates, reference=reference)
+                return super().update(role, batches, reference=reference)
             finally:
                 hook.remove()
 
@@ -567,7 +573,7 @@ def test_whole_episodes_train_where_nothing_can_be_forked(make_rig: MakeRig):
         branch=BranchConfig(group_size=4),
         sampling=SMALL.sampling,
     )
-    result = made.train(config, make_env=ToyShell, pool=TaskPool(shell_tasks(4), seed=0), partners={}, trained_roles=("agent",))
+    result = made.train(config, make_env=ToyShell, pool=TaskPool(shell_tasks(4), seed=0), partners={}, roles=("agent",))
     groups = list(made.run.read_groups(1))
     assert {group.facts["source"] for group in groups} == {"episodes"}
     assert any(len(row.turns) > 1 for group in groups for row in group.trajectories)
@@ -632,8 +638,8 @@ def test_bad_options_are_refused(changes: dict[str, Any]):
 
 def test_bad_arguments_are_refused(make_rig: MakeRig):
     made = make_rig()
-    with pytest.raises(ConfigError, match="trained_roles"):
-        made.train(trained_roles=())
+    with pytest.raises(ConfigError, match="roles"):
+        made.train(roles=())
     with pytest.raises(ConfigError, match="evaluate"):
         made.train(replace(SMALL, eval_every=1))
     with pytest.raises(ConfigError, match=r"branch\.turns, branch\.worlds, collect\.segment_turns, .*: no effect where whole"):
@@ -642,17 +648,15 @@ def test_bad_arguments_are_refused(make_rig: MakeRig):
     with pytest.raises(RecordError, match="resume"):
         made.train()
     with pytest.raises(RecordError, match="same roles"):
-        made.train(resume=True, trained_roles=("seller",))
+        made.train(resume=True, roles=("seller",))
 
 
 def company_value(made: Rig, adapters: Mapping[str, Adapter], *, episodes: int = 40) -> float:
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
     from onthejob.rollout.play import play
     from onthejob.types import Split
 
-    policies = {
-        role: InProcessPolicy(made.sampler, made.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()
-    }
+    policies = {role: AdapterPolicy(made.sampler, made.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
     tasks = toy_tasks(episodes, split=Split.DEV, first_seed=1)
     envs = [ToyWorkplace() for _ in tasks]
     played = play(envs, tasks, policies, Sampling(max_new_tokens=3), seed=3, encoder=made.sampler.chat, max_turns=99)

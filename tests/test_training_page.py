@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 import pytest
 import tyro
 
+from onthejob.commands.env_options import starting
 from onthejob.commands.train import Train
-from onthejob.commands.workplaces import starting
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.loss import Name
 from onthejob.rollout.summary import GroupSummary

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from onthejob.commands.fitting import local_window
-from onthejob.commands.seats import ModelOptions, local_sources, names_and_sources, teams
+from onthejob.commands.player_specs import ModelOptions, local_sources, names_and_sources, teams
+from onthejob.commands.prompt_lengths import local_window
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
@@ -73,7 +73,7 @@ class Behaviours:
         """Play, measure, print one row per behaviour and one column per team."""
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.office import check_prompts, scenarios_named
-        from onthejob.players import scripted_players
+        from onthejob.office_players import scripted_players
         from onthejob.types import Split
 
         if not self.teams and not self.replays:
@@ -136,9 +136,9 @@ class Behaviours:
         """Team -> its episodes."""
         from onthejob.envs.office.env import SEATS
         from onthejob.office import make_office, most_turns
-        from onthejob.players import scripted_players
+        from onthejob.office_players import scripted_players
+        from onthejob.rollout.game_file import Replay
         from onthejob.rollout.play import play
-        from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
 
         shipped = scripted_players()

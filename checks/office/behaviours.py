@@ -20,15 +20,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action, Invalid, parse
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, State
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.founding import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.handlers import RETENTION, all_handlers
 from onthejob.envs.office.handlers.content import VERBS
+from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.policies.heuristic import PAIN_OF
-from onthejob.envs.office.reward import CRISIS_SATISFACTION
+from onthejob.envs.office.reward_parts import CRISIS_SATISFACTION
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.simulator import FEATURE_ALIASES, HELD_OUT_ALIASES
-from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, State
 from onthejob.envs.office.vaporware import Registry
 from onthejob.types import Kind, Observation, Task
 

@@ -17,16 +17,16 @@ from typing import Any
 from checks.office.behaviours import METRICS
 from checks.office.players.exploiters import ALL, EXPLOITS
 from checks.office.recall import RECALLED
-from onthejob.envs.office import reward
+from onthejob.envs.office import reward_parts
+from onthejob.envs.office.company_state import CATALOGUE, FOCI, HELD_OUT, PAINS, SIZES, TIERS
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS
-from onthejob.envs.office.founding import SIZE_WEIGHTS
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, VESTING_DAYS
-from onthejob.envs.office.night import STALE_DAYS
+from onthejob.envs.office.new_company import SIZE_WEIGHTS
+from onthejob.envs.office.overnight import STALE_DAYS
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, load
-from onthejob.envs.office.state import CATALOGUE, FOCI, HELD_OUT, PAINS, SIZES, TIERS
 from onthejob.errors import ConfigError
 
 
@@ -73,33 +73,36 @@ def tiers() -> str:
 
 def stage_rewards() -> str:
     """Reward of a pipeline transition, per role."""
-    return table(("transition", *reward.ORDER), [(name, *row) for name, row in reward.STAGE_TABLE.items()])
+    return table(("transition", *reward_parts.ORDER), [(name, *row) for name, row in reward_parts.STAGE_TABLE.items()])
 
 
 def kpi_rewards() -> str:
     """Weight of a KPI's change, per role."""
-    return table(("KPI", *reward.ORDER), [(name, *row) for name, row in reward.KPI_WEIGHTS.items()])
+    return table(("KPI", *reward_parts.ORDER), [(name, *row) for name, row in reward_parts.KPI_WEIGHTS.items()])
 
 
 def other_rewards() -> str:
     """The remaining numbers of the reward."""
-    crisis = ", ".join(f"{role} `{name}` {value:g}" for (role, name), value in reward.CRISIS_TABLE.items())
+    crisis = ", ".join(f"{role} `{name}` {value:g}" for (role, name), value in reward_parts.CRISIS_TABLE.items())
     rows = [
-        ("base, for an action that changed something: first, second, later identical of a day", ", ".join(map(str, reward.BASE))),
-        (f"crisis (satisfaction below {reward.CRISIS_SATISFACTION:g}), scaled by the gap", crisis),
-        *((f"action: {kind}", _per_role(line)) for kind, line in reward.EFFECTS.items()),
-        *((f"collaboration, to both sides: {use}", value) for use, value in reward.USES.items()),
-        ("paid collaborations per role and day", reward.COLLAB_CAP),
-        ("penalty: unusable reply", -reward.INVALID),
-        ("penalty, Sales: a day without work on the pipeline", -reward.NO_PIPELINE_WORK),
-        (f"penalty, Sales: a night of a lead left alone for {STALE_DAYS} days; losing an unworked one", -reward.STALE_LEAD),
-        ("penalty: promising what has not shipped, once per piece", -reward.VAPORWARE),
+        (
+            "base, for an action that changed something: first, second, later identical of a day",
+            ", ".join(map(str, reward_parts.BASE)),
+        ),
+        (f"crisis (satisfaction below {reward_parts.CRISIS_SATISFACTION:g}), scaled by the gap", crisis),
+        *((f"action: {kind}", _per_role(line)) for kind, line in reward_parts.EFFECTS.items()),
+        *((f"collaboration, to both sides: {use}", value) for use, value in reward_parts.USES.items()),
+        ("paid collaborations per role and day", reward_parts.COLLAB_CAP),
+        ("penalty: unusable reply", -reward_parts.INVALID),
+        ("penalty, Sales: a day without work on the pipeline", -reward_parts.NO_PIPELINE_WORK),
+        (f"penalty, Sales: a night of a lead left alone for {STALE_DAYS} days; losing an unworked one", -reward_parts.STALE_LEAD),
+        ("penalty: promising what has not shipped, once per piece", -reward_parts.VAPORWARE),
     ]  # fmt: skip
     return table(("what", "reward"), rows)
 
 
 def _per_role(line: Sequence[float]) -> str:
-    return ", ".join(f"{role} {value:g}" for role, value in zip(reward.ORDER, line, strict=True) if value)
+    return ", ".join(f"{role} {value:g}" for role, value in zip(reward_parts.ORDER, line, strict=True) if value)
 
 
 def scenario_stocks(names: Sequence[str] = SHIPPED) -> str:

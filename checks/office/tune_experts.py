@@ -19,9 +19,9 @@ from statistics import fmean, stdev
 from checks.office.players.tuned import TUNINGS
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
+from onthejob.envs.office.policies.expert import TunedExpert, Tuning
 from onthejob.envs.office.simulator import Simulator
 
 FIRST_SEED = 2_000

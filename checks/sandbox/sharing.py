@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from onthejob.envs.claw.sandbox.calls import NEWEST
 from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, Bench, check, wait_until
+from onthejob.envs.claw.sandbox.syscall_numbers import NEWEST
 
 # Each kind is taken until the kernel refuses more. Four processes do it, because most of these limits are those of one process.
 HOLD = """

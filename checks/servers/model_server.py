@@ -23,7 +23,7 @@ class ModelState:
     """The model and what is loaded."""
 
     def __init__(self, folder: Path, modules: list[str]) -> None:
-        from onthejob.models.base import load_base
+        from onthejob.models.base_model import load_base
         from onthejob.models.chat import ChatEncoder
         from onthejob.models.sampler import Sampler
 

@@ -7,7 +7,8 @@ Shows the vocabulary (`onthejob.types`), the base class of environments of your 
     from onthejob.learn.advantage import advantages
 """
 
-from onthejob.envs.env import Env, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next
 from onthejob.errors import (
     ConfigError,
     ContractError,

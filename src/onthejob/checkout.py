@@ -1,8 +1,8 @@
 """Measurement that only a checkout has: the package `checks`, a folder next to `src/`.
 
 There are the office's gates, exploiters, scenario-tuned experts and behaviours, attacks on sandboxes beyond those of `sandbox
-doctor`, and servers for tests. The wheel holds none of it; the repository and the source archive do. Nothing else in this package
-imports `checks`: commands, players and attacks are found through `from_checks`.
+doctor`, the conversion of InterCode's tasks, and servers for tests. The wheel holds none of it; the repository and the source
+archive do. Nothing else in this package imports `checks`: commands, players and attacks are found through `from_checks`.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ import tyro
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.official import MARK, checkable
 from onthejob.envs.claw.policies import Gold, idle, noop
-from onthejob.envs.claw.schema import load_tasks
 from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
 from onthejob.envs.claw.synthesize import instance_of, synthesize
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.claw.task_schema import load_tasks
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.rollout.pool import Grow, family_of

@@ -67,11 +67,15 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "demo": Entry("demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."),
-    "play": Entry("play", "Play", "Play one episode and show every turn.", places=True, first=True, env="office"),
+    "play": Entry("play_episode", "Play", "Play one episode and show every turn.", places=True, first=True, env="office"),
     "collect": Entry(
-        "collect", "Collect", "Write a scripted player's demonstrations, one file per role.", places=True, env="office"
+        "collect_demonstrations",
+        "Collect",
+        "Write a scripted player's demonstrations, one file per role.",
+        places=True,
+        env="office",
     ),
-    "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
+    "sft": Entry("warm_start", "Sft", "Warm start: train the roles' adapters on demonstrations."),
     "train": Entry(
         "train",
         "Train",
@@ -120,13 +124,13 @@ COMMANDS: dict[str, Entry] = {
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
-    "tasks list": Entry("tasks", "List", "List the claw's task families."),
-    "tasks show": Entry("tasks", "Show", "Show one claw task: request, files, assertions, gold commands."),
+    "tasks list": Entry("tasks_claw", "List", "List the claw's task families."),
+    "tasks show": Entry("tasks_claw", "Show", "Show one claw task: request, files, assertions, gold commands."),
     "tasks synth": Entry(
-        "tasks", "Synth", "Write a corpus of claw tasks, synthesized or written by a hosted model, as train, dev and test."
+        "tasks_claw", "Synth", "Write a corpus of claw tasks, synthesized or written by a hosted model, as train, dev and test."
     ),
-    "tasks convert": Entry("tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format."),
-    "tasks validate": Entry("tasks", "Validate", "Prove claw or Harbor tasks: doing nothing fails, gold passes."),
+    "tasks convert": Entry("tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format.", measures=True),
+    "tasks validate": Entry("tasks_claw", "Validate", "Prove claw or Harbor tasks: doing nothing fails, gold passes."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
     "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
@@ -273,7 +277,7 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     env = named or entry.env
     if not env:
         return options, None
-    from onthejob.commands.workplaces import earlier, typed
+    from onthejob.commands.env_options import earlier, typed
 
     options = typed(options, env)
     if entry.places and not named:

@@ -15,23 +15,24 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import tyro
 
 from onthejob.compat.served_office import office_tasks_served
-from onthejob.envs.env import Env, Reply, ServedTasks
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import OnTurn
+from onthejob.envs.office.fast_play import OnTurn
 from onthejob.envs.office.fitting import fitting_tokens
 from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
+from onthejob.envs.office.reply_schema import reply_schema
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
-from onthejob.envs.office.schema import reply_schema
 from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.files import where_kept
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.counting import estimated_tokens
 from onthejob.rollout.branch import BranchConfig
@@ -102,25 +103,12 @@ def _cached_later(count: Count) -> Count:
 
 
 def check_prompts(budget: int | None, reflect: bool, *, models: bool, prefix: str = "--env.") -> None:
-    """Refuse options of a model's prompts where no model reads them.
-
-    Args:
-        budget: tokens of a prompt at most.
-        reflect: models reflect themselves.
-        models: whether any model plays, hosted ones included.
-        prefix: of the options on the command line.
-
-    Raises:
-        ConfigError: the option has no effect.
-    """
-    if budget is not None and not models:
-        raise ConfigError(
-            f"{prefix}prompt-budget has no effect without a model: scripted players read no prompt. Seat one, or leave it out."
-        )
-    if reflect and not models:
-        raise ConfigError(
-            f"{prefix}reflect has no effect without a model: scripted players do not reflect. Seat one, or leave it out."
-        )
+    """Refuse options of a model's prompts where no model reads them, not even a hosted one; `prefix` is that of the options."""
+    for given, option, why in ((budget is not None, "prompt-budget", "read no prompt"), (reflect, "reflect", "do not reflect")):
+        if given and not models:
+            raise ConfigError(
+                f"{prefix}{option} has no effect without a model: scripted players {why}. Seat one, or leave it out."
+            )
 
 
 PLAYED_CUSTOMER = (
@@ -130,11 +118,7 @@ PLAYED_CUSTOMER = (
 
 
 def check_customer(who: str) -> None:
-    """Refuse who cannot take the customer's seat.
-
-    Raises:
-        ConfigError: `who` is neither the base model nor a hosted one.
-    """
+    """Refuse who cannot take the customer's seat."""
     if who == "base" or who.startswith("base:") or is_hosted(who):
         return
     if who in players():
@@ -168,11 +152,7 @@ def _reader_digest(folder: Path) -> str:
 
 
 def scenarios_named(names: Sequence[str]) -> tuple[str, ...]:
-    """The scenarios that `names` mean: `all` stands for the shipped ones; files are given by their path.
-
-    Raises:
-        ConfigError: an unknown name, a broken file, or none at all.
-    """
+    """The scenarios that `names` mean: `all` stands for the shipped ones; files are given by their path."""
     chosen = tuple(dict.fromkeys(part for name in names for part in (SHIPPED if name == "all" else (name,))))
     if not chosen:
         raise ConfigError(f"no scenario is named. Give `all` or some of {', '.join(SHIPPED)}.")
@@ -185,15 +165,6 @@ def _files_digests(names: Sequence[str]) -> list[str]:
     """What the scenario files among `names` say, in 12 hex digits each, in any order of theirs."""
     said = [as_data(load(name)) for name in scenarios_named(names) if name not in (*SHIPPED, *HELD_OUT)]
     return sorted(hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12] for data in said)
-
-
-def check_days(days: int) -> None:
-    """Refuse a length that no episode can have, before anything is loaded.
-
-    Raises:
-        ConfigError: not in the range that the office allows.
-    """
-    OfficeConfig(days=days)
 
 
 def most_turns(days: int, *, retries: int, reflect: bool) -> int:
@@ -395,7 +366,7 @@ class Office(Env):
             raise ConfigError(f"--env.retries must be 0 in training, got {self.retries}: a reply is worth what it is at first.")
         if self.tokenizer and self.prompt_budget is None:
             raise ConfigError("--env.tokenizer has no effect without --env.prompt-budget, e.g. --env.prompt-budget 2000.")
-        check_days(self.days)
+        OfficeConfig(days=self.days)  # refuses a length that no episode can have
         _ = self.config  # it says what is wrong with it
         if self.reader and not (Path(self.reader) / SETTINGS).is_file():
             raise ConfigError(

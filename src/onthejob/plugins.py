@@ -33,10 +33,10 @@ BUILT_IN = {"office": "onthejob.office:Office", "claw": "onthejob.claw:Claw"}
 """Name -> module and class of the environments of this package."""
 SCHEMES = {
     "dataset": "onthejob.interop.dataset",
-    "gymnasium": "onthejob.interop.gymnasium",
+    "gymnasium": "onthejob.interop.from_gymnasium",
     "harbor": "onthejob.interop.harbor",
-    "openenv": "onthejob.interop.openenv",
-    "pettingzoo": "onthejob.interop.pettingzoo",
+    "openenv": "onthejob.interop.from_openenv",
+    "pettingzoo": "onthejob.interop.from_pettingzoo",
     "program": "onthejob.interop.program",
     "reasoning_gym": "onthejob.interop.reasoning_gym",
     "textarena": "onthejob.interop.textarena",

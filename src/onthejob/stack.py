@@ -19,7 +19,7 @@ from onthejob.types import Adapter, Policy, PromptBudget
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner, LearnerConfig
     from onthejob.learn.lora import LoraSpec
-    from onthejob.models.base import Dtype
+    from onthejob.models.base_model import Dtype
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.sampler import Sampler
     from onthejob.record import Run
@@ -71,7 +71,7 @@ class Stack:
         worth what the bare model makes of the other seats. None leaves those to the bare model.
         `prompt_budget` is that of the prompts which the model reads.
         """
-        from onthejob.models.in_process import InProcessPolicy
+        from onthejob.models.adapter_policy import AdapterPolicy
 
         sampler = self.sampler(goes_on=goes_on)
         for adapter in adapters.values():
@@ -83,7 +83,7 @@ class Stack:
             if adapter is None and adapters and others is not None:
                 policies[seat], fingerprints[seat] = others, others.version
                 continue
-            policies[seat] = InProcessPolicy(
+            policies[seat] = AdapterPolicy(
                 sampler, self.chat, adapter=None if adapter is None else adapter.name, prompt_budget=prompt_budget
             )
             fingerprints[seat] = self.fingerprint(adapter)
@@ -115,7 +115,7 @@ def load_stack(
     Raises:
         ConfigError, MissingDependency, ModelError: it cannot be fetched or loaded.
     """
-    from onthejob.models.base import check_device, load_base
+    from onthejob.models.base_model import check_device, load_base
     from onthejob.models.encoder import load_encoder
     from onthejob.models.fetch import fetch
     from onthejob.models.template import read_arguments
@@ -144,7 +144,7 @@ def describe_stack(model: str, *, digest: str, arguments: Sequence[str] = (), pr
     Raises:
         ConfigError, ModelError: it cannot be fetched or read.
     """
-    from onthejob.models.base import describe_base
+    from onthejob.models.base_model import describe_base
     from onthejob.models.encoder import load_encoder
     from onthejob.models.fetch import fetch
     from onthejob.models.template import read_arguments
@@ -169,7 +169,7 @@ def plan_lora(model: str, asked: LoraSpec, *, progress: Progress | None = None) 
         ModelError: the configuration cannot be read.
     """
     from onthejob.learn.lora import plan
-    from onthejob.models.base import skeleton
+    from onthejob.models.base_model import skeleton
     from onthejob.models.fetch import fetch
 
     targets = plan(skeleton(fetch(model, weights=False, progress=progress)), asked)

@@ -12,24 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, noop
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache
-from onthejob.evaluate.compare import compare
-from onthejob.evaluate.matched import document, keep
+from onthejob.evaluate.comparison import compare
+from onthejob.evaluate.pass_fail import document, keep
 from onthejob.evaluate.teams import scripted_team
 from onthejob.interop.harbor import Harbor, HarborRules
 from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.office import make_office
-from onthejob.players import scripted, team
+from onthejob.office_players import scripted, team
 from onthejob.plugins import resolve
 from onthejob.record import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
@@ -39,7 +39,7 @@ from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.rollout.summary import summarise
 from onthejob.testing import ScriptedTokens, tiny_tokenizer
-from onthejob.train.loop import record_episodes
+from onthejob.train.recording import record_episodes
 from onthejob.train.reports import RoleReport, role_metrics
 from onthejob.types import Observation, Sampling, Split
 

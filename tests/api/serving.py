@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import uvicorn
 from onthejob.api.app import create_app
-from onthejob.api.schema import Reset
+from onthejob.api.schema_office import Reset
 runs, port, token = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 first = Reset.model_validate({"seed": 1003, "days": 6, "pace_s": 0, "playing": True, "seats": {"sales": "expert"}})
 app = create_app(token=token, runs=runs, default=first)

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from onthejob.api.again import rules_of
 from onthejob.api.app import create_app
 from onthejob.api.asking import Asking, asking_in, asking_of
 from onthejob.api.players import Loaded
+from onthejob.api.recorded_frames import rules_of
 from onthejob.commands.train import Train
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.evaluate.teams import Team
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.counting import token_counter
 from onthejob.office import Office
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run
 from onthejob.testing import tiny_tokenizer
 from onthejob.types import Completion, Context, Sampling, Split, Task

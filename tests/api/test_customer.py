@@ -13,15 +13,15 @@ from fastapi.testclient import TestClient
 from onthejob.api.app import create_app
 from onthejob.api.frames import NIGHT
 from onthejob.api.players import Players
-from onthejob.api.schema import Frame, Reset
+from onthejob.api.schema_office import Frame, Reset
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.compat.served import served
+from onthejob.envs.office.company_state import PAINS
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.state import PAINS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.by_hand import Game
 from onthejob.types import Completion, Context, Sampling
 

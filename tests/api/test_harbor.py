@@ -11,12 +11,12 @@ from fastapi.testclient import TestClient
 
 from onthejob.api.app import create_app
 from onthejob.cli import main
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.plugins import resolve
 from onthejob.testing import tiny_tokenizer
 
 from .recording import harbor_run
-from .test_tables import TOKEN, asking
+from .test_game_tables import TOKEN, asking
 
 REQUEST = "Write 42 to /app/answer.txt."
 FILES = {

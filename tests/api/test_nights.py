@@ -9,12 +9,12 @@ import pytest
 
 from onthejob.api.frames import NIGHT
 from onthejob.api.players import Players
-from onthejob.api.schema import Frame, Frames, Reset
+from onthejob.api.schema_office import Frame, Frames, Reset
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
+from onthejob.envs.office.company_state import TURNS_PER_DAY
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.reward import PARTS
-from onthejob.envs.office.state import TURNS_PER_DAY
+from onthejob.envs.office.reward_parts import PARTS
 
 PENALTY = PARTS.index("penalty")
 EPISODES = [

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from checks.servers.chat_server import IDLE, Chat
 from onthejob.api.app import create_app
 from onthejob.api.players import Loaded
-from onthejob.commands.seats import HostedOptions
+from onthejob.commands.player_specs import HostedOptions
 from onthejob.commands.view import Away
 from onthejob.envs.office.env import SEATS
 from onthejob.models.chat import ChatEncoder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onthejob.api.again import episode_frames
 from onthejob.api.players import Players
-from onthejob.api.schema import Reset
+from onthejob.api.recorded_frames import episode_frames
+from onthejob.api.schema_office import Reset
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.envs.office.records import Kind

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.evaluate.again import sampled_in
+from onthejob.evaluate.reexecute import sampled_in
 from onthejob.record import Run
 from onthejob.record.codec import pack_bytes, pack_floats, unpack_bytes
 from onthejob.testing import tiny_tokenizer

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from checks.servers.chat_server import IDLE, Chat
 from onthejob.api.app import create_app
-from onthejob.commands.seats import HostedOptions
+from onthejob.commands.player_specs import HostedOptions
 from onthejob.commands.view import Away
 from onthejob.record import Run
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn

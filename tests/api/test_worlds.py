@@ -12,17 +12,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onthejob.api.players import Players
-from onthejob.api.schema import Reset
+from onthejob.api.schema_office import Reset
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.compat.served import served
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.reward import PARTS
+from onthejob.envs.office.reward_parts import PARTS
 from onthejob.errors import RecordError
 from onthejob.office import Office
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.by_hand import Game
-from onthejob.rollout.replay import Replay
+from onthejob.rollout.game_file import Replay
 
 ROOT = Path(__file__).parent.parent.parent
 

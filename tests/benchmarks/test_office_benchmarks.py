@@ -15,7 +15,7 @@ from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.stand_in import StandIn
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run
 from onthejob.rollout.origin import FACT
 from onthejob.types import Group, Sampling, Split, StopReason, Task, Trajectory

@@ -12,8 +12,8 @@ from checks.servers.chat_server import Chat, conversation
 from onthejob.claw import Claw
 from onthejob.commands.author import ROLE, WRITTEN, correction, draft, examples, json_object, reply_schema, request_text
 from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
-from onthejob.envs.claw.schema import ClawTask, load_tasks
 from onthejob.envs.claw.splits import split_of
+from onthejob.envs.claw.task_schema import ClawTask, load_tasks
 from onthejob.types import Split
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from onthejob.claw import Claw
-from onthejob.commands.workplace import Workplace
-from onthejob.compat.seat import Seat, Start
+from onthejob.commands.named_env import Workplace
+from onthejob.compat.seat_session import Seat, Start
 from onthejob.compat.served import served
-from onthejob.envs.env import Reply
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.office import Office
 from onthejob.plugins import BUILT_IN, resolve
@@ -48,7 +48,7 @@ COLLECT = '''
 
 from dataclasses import dataclass
 
-from onthejob.commands.collect import Collecting
+from onthejob.commands.collect_demonstrations import Collecting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,14 @@ import pytest
 
 from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.play_claw import play_claw, said
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_claw import PlayClaw, play_claw, said
 from onthejob.commands.rescore import Known
-from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
-from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR, ClawEnvironment
 from onthejob.envs.claw.policies import Gold
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.envs.claw.stops import STANDARD
@@ -29,7 +28,8 @@ from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
-from onthejob.rollout.play import episode_groups, play
+from onthejob.rollout.collect_episodes import episode_groups
+from onthejob.rollout.play import play
 from onthejob.stack import find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
 from onthejob.types import Message, Sampling, Split, Task
@@ -60,9 +60,8 @@ def by_hand(capsys: pytest.CaptureFixture[str], lines: list[str], task: str) -> 
 
     capsys.readouterr()
     code = play_claw(
-        Terminal(Output()), Workplace(ref="claw", env=Claw(count=64)), "human", wanted=task, sampling=Sampling(), seed=0,
-        model=ModelOptions(), hosted=HostedOptions(), exact=False, transcript=None, ask=ask,
-    )  # fmt: skip
+        Terminal(Output()), Workplace(ref="claw", env=Claw(count=64)), PlayClaw(policy="human", task=task), Sampling(), ask=ask
+    )
     assert code == 0
     return capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.commands.collect_office import demonstrations, with_reasoning
-from onthejob.commands.sft import read_demonstrations
+from onthejob.commands.sft_data import read_demonstrations
 from onthejob.envs.office.actions import Action, parse
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.prompt import system_text

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
 from onthejob.envs.running import Running
 from onthejob.errors import ConfigError, ContractError
 from onthejob.plugins import module_of, resolve
 from onthejob.testing import check_env
-from onthejob.testing.own import alike
+from onthejob.testing.env_check import alike
 from onthejob.types import Split
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples/guess.py"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checks.servers.chat_server import Chat, conversation
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
 
 FILES = {
     "task.toml": '[metadata]\ncategory = "files"\n',

@@ -12,7 +12,7 @@ import pytest
 from checks.servers.chat_server import IDLE, Chat
 from onthejob.cli import main
 from onthejob.learn import adapter_files, lora
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.record import Run
 from onthejob.rollout.seats import give_order
 from onthejob.serve.supervisor import free_port

@@ -14,9 +14,9 @@ import pytest
 from checks.servers.chat_server import Chat, conversation
 from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.models.hosted import Accounts, HostedPolicy
 from onthejob.models.providers import AnthropicClient
 from onthejob.models.transport import Limits, Transport

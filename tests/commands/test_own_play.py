@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from onthejob.cli import first_word, main
-from onthejob.commands.collect import spread
+from onthejob.commands.collect_demonstrations import spread
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_episode import Play
 from onthejob.commands.play_own import play_own
-from onthejob.commands.seats import HostedOptions, ModelOptions
-from onthejob.commands.sft import examples_of, read_demonstrations
+from onthejob.commands.sft_data import examples_of, read_demonstrations
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import Workplace
 from onthejob.models.chat import ChatEncoder
 from onthejob.plugins import resolve
 from onthejob.rollout.play import play
@@ -286,21 +286,7 @@ def test_a_person_reads_only_what_its_role_may_know(trade: Path, capsys: pytest.
     place = Workplace(ref=str(trade), env=resolve(str(trade))())
 
     def played(ask) -> int:
-        return play_own(
-            Terminal(Output()),
-            place,
-            "human",
-            others=["seller=random"],
-            wanted="",
-            split=None,
-            sampling=Sampling(),
-            seed=0,
-            model=ModelOptions(),
-            hosted=HostedOptions(),
-            exact=False,
-            transcript=None,
-            ask=ask,
-        )
+        return play_own(Terminal(Output()), place, Play(policy="human", seat=("seller=random",), seed=0), Sampling(), ask=ask)
 
     assert played(lambda prompt: next(lines)) == 0
     shown = capsys.readouterr().out
@@ -382,7 +368,7 @@ def test_a_served_environment_describes_itself_and_hides_its_payload(guess: Path
         trade.read_text(encoding="utf-8").replace("class Trade", "class Mute").replace(' legal=["yes", "no"],', ""),
         encoding="utf-8",
     )
-    from onthejob.compat.seat import Seat, SeatError, Start
+    from onthejob.compat.seat_session import Seat, SeatError, Start
     from onthejob.compat.served import served
 
     offered = served(resolve(str(guess))())

@@ -15,9 +15,9 @@ from onthejob.cli import main
 from onthejob.commands.servers import check_roles
 from onthejob.commands.train import recorded_options
 from onthejob.errors import ConfigError
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.native.engine import suiting_library
-from onthejob.models.native.library import load_library
+from onthejob.models.native.shared_library import load_library
 from onthejob.record import Run
 
 LETTERS = '''

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from onthejob.claw import Claw
+from onthejob.commands.env_options import as_table
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.rescore import Known
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import as_table
+from onthejob.envs.claw.agent_messages import block
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.policies import Gold
-from onthejob.envs.claw.prompt import block
 from onthejob.evaluate.cache import EvaluationCache
-from onthejob.evaluate.compare import compare
-from onthejob.evaluate.matched import document, keep, read_comparison
+from onthejob.evaluate.comparison import compare
+from onthejob.evaluate.pass_fail import document, keep, read_comparison
 from onthejob.evaluate.teams import scripted_team
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.types import Observation, Sampling, Split

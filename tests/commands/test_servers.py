@@ -25,9 +25,9 @@ from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.learn import adapter_files, lora
 from onthejob.learn.adapter_files import read_adapter
-from onthejob.learn.advantage import AdvantageConfig, estimates
-from onthejob.models.base import weights_digest
-from onthejob.serve.messages import GROUPS, SentEstimate
+from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.models.base_model import weights_digest
+from onthejob.serve.messages import GROUPS
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port
 from onthejob.testing import tiny_model
@@ -196,7 +196,7 @@ def test_a_worker_ends_while_it_makes_an_update_and_gives_it_back(
             "base": weights_digest(base),
             "state": digest,
             "groups": GROUPS.dump_python([group("ceo")], mode="json"),
-            "estimates": [SentEstimate.of(one).model_dump(mode="json") for one in estimates([group("ceo")], AdvantageConfig())],
+            "advantages": [advantages(group("ceo"), AdvantageConfig()).tolist()],
         }
         with httpx.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=120) as http:
             http.put(f"/states/{digest}", content=state).raise_for_status()

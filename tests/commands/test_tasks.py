@@ -10,9 +10,9 @@ import pytest
 
 from onthejob.cli import main
 from onthejob.envs.claw.families import FAMILIES
-from onthejob.envs.claw.schema import load_tasks
 from onthejob.envs.claw.splits import split_of
 from onthejob.envs.claw.synthesize import synthesize
+from onthejob.envs.claw.task_schema import load_tasks
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -8,13 +8,13 @@ import pytest
 
 from onthejob.api.asking import Asking
 from onthejob.commands.model import weights_bytes
-from onthejob.commands.seats import ModelOptions
+from onthejob.commands.player_specs import ModelOptions
 from onthejob.commands.view_models import GIB, Loader
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.errors import ConfigError
 from onthejob.learn import lora
 from onthejob.learn.adapter_files import save_adapter
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.record import Run
 from onthejob.testing import tiny_model
 from onthejob.types import Context, Message, Sampling, Split, Task

@@ -19,7 +19,7 @@ from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.types import Split
 
 LAYOUTS: dict[str, dict[str, Any]] = {

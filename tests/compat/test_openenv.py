@@ -36,10 +36,10 @@ from typer.testing import CliRunner
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from onthejob.compat.frames import MAX_BODY
 from onthejob.compat.openenv import SeatAction, SeatEnvironment, make_app, server_options
 from onthejob.compat.openenv_client import SeatClient
 from onthejob.compat.served import served
+from onthejob.compat.websocket_guard import MAX_BODY
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office

@@ -12,9 +12,9 @@ pytest.importorskip("openenv", reason="needs the extra openenv")
 
 import onthejob.claw
 from onthejob.compat.openenv import SeatEnvironment, make_app
-from onthejob.compat.seat import Seat, SeatError, Start
+from onthejob.compat.seat_session import Seat, SeatError, Start
 from onthejob.compat.served import Served, served
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError
 from onthejob.types import Split, StopReason, Task

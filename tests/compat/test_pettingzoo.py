@@ -30,7 +30,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_choice
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.types import Context, Kind, Sampling, Split
 
 LAYOUTS: dict[str, dict[str, Any]] = {

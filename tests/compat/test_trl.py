@@ -14,7 +14,7 @@ from onthejob.envs.office.prompt import system_text
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run
 from onthejob.testing import tiny_model, tiny_tokenizer
 from onthejob.types import Completion, Context, Group, Sampling, Split, StopReason, Task, Trajectory, Turn

@@ -11,7 +11,7 @@ import pytest
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import BranchKey, BranchValue, EvaluationCache, ReplyKey, source_fingerprint
-from onthejob.evaluate.collect import collect_states
+from onthejob.evaluate.held_out import collect_states
 from onthejob.evaluate.quality import cross_fitted_best, decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState

@@ -28,7 +28,8 @@ def update(
     reference: Snapshot | None = None,
 ) -> UpdateMetrics:
     """An update with the advantages of `advantage`."""
-    return learner.update(role, groups, estimates(groups, advantage or AdvantageConfig()), reference=reference)
+    made = estimates(groups, advantage or AdvantageConfig())
+    return learner.update(role, learner.collate(groups, [one.advantages for one in made]), reference=reference)
 
 
 def tiny_base(dtype: torch.dtype = torch.float32, *, seed: int = 0) -> LlamaForCausalLM:

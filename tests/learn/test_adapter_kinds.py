@@ -24,7 +24,7 @@ from onthejob.learn.adapter_import import import_adapter
 from onthejob.learn.lora import LoraSpec, Snapshot
 from onthejob.learn.merge import merge_adapter
 from onthejob.models.adapter_weights import read_adapter_weights
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.models.targets import linear_layers

@@ -16,7 +16,8 @@ from transformers import (
 from onthejob.errors import ModelError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, Row, pack
-from onthejob.learn.forward import Layout, _DeviceBlock, _PairLogprobs, _ProductAttention, choose_layout, score
+from onthejob.learn.forward import Layout, _PairLogprobs, choose_layout, score
+from onthejob.learn.tree_attention import ProductAttention, TreeBlock
 
 from .conftest import VOCAB, gradients, random_groups, tiny_base, tiny_peft
 
@@ -118,10 +119,10 @@ def test_attention_by_products_has_the_gradients_of_attention():
         seen = visible[start:stop, :stop] if keys is None else visible[start:stop, keys]
         bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -1e30)[None, None]
         depth = torch.tensor([0, 1, 2, 3, 2, 3])
-        blocks.append(_DeviceBlock(start=start, stop=stop, keys=keys, bias=bias, depth=depth))
+        blocks.append(TreeBlock(start=start, stop=stop, keys=keys, bias=bias, depth=depth))
 
     def ours(*tensors: torch.Tensor) -> torch.Tensor:
-        return _ProductAttention.apply(*tensors, blocks, 0.3)
+        return ProductAttention.apply(*tensors, blocks, 0.3)
 
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=visible[None, None], scale=0.3, enable_gqa=True

@@ -15,7 +15,7 @@ from onthejob.learn.forward import Layout
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.optimize import Optimizer
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.generic import GenericEngine
 from onthejob.models.sampler import Sampler

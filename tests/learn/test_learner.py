@@ -152,16 +152,16 @@ def test_dead_groups_are_never_forwarded():
     before = digests(learner)
     metrics = update(learner, "sales", dead)
     assert metrics.skipped == "no live group"
-    assert (metrics.groups, metrics.groups_dead, metrics.rows, metrics.steps) == (3, 3, 0, 0)
+    assert (metrics.rows, metrics.steps) == (0, 0)
     assert digests(learner) == before
     metrics = update(learner, "sales", [*dead, *random_groups(0, groups=1)])
-    assert (metrics.groups_dead, metrics.groups_return, metrics.steps) == (3, 1, 1)
+    assert (metrics.trajectories, metrics.steps) == (4, 1)
 
 
-def test_format_groups_are_alive_and_counted():
+def test_format_groups_are_trained_on():
     good, bad = make_turn([1, 2], [3]), make_turn([1, 2], [4], valid=False)
     metrics = update(learner_for(), "sales", [make_group((1, good), (1, good), (0, bad))])
-    assert (metrics.groups_format, metrics.groups_return, metrics.steps) == (1, 0, 1)
+    assert (metrics.trajectories, metrics.steps) == (3, 1)
 
 
 def test_a_reply_with_positive_advantage_becomes_more_likely():
@@ -302,7 +302,8 @@ def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypa
     (few, after_few), (everything, after_everything) = moved
     assert few.nodes < everything.nodes
     assert few.grad_norm == pytest.approx(everything.grad_norm, rel=1e-5)
-    assert weight_delta(after_few, after_everything).max_abs < 1e-6
+    # A hundredth of the learning rate: where a gradient is near 0, Adam turns its rounding into part of a step.
+    assert weight_delta(after_few, after_everything).max_abs < 1e-5
     assert (few.trajectories, few.tokens) == (everything.trajectories, everything.tokens)
 
 

@@ -14,7 +14,7 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import Example, SftConfig, sft
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.types import Message, Sampling

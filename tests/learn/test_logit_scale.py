@@ -23,7 +23,7 @@ from onthejob.learn.loss import LossConfig
 from onthejob.learn.merge import merge_adapter
 from onthejob.learn.sft import Example, SftConfig, sft
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_logit_scale
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.stack import shape_of

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from onthejob.errors import ConfigError, ModelError
 from onthejob.learn import adapter_files, lora, merge
 from onthejob.learn.merge import merge_adapter
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Adapter
 

@@ -15,8 +15,8 @@ from onthejob.learn import forward, native
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score
 from onthejob.learn.interrupt import Interrupt, Interrupted
-from onthejob.models.native.library import load_library
-from onthejob.models.native.memory import Memory
+from onthejob.models.native.huge_pages import Memory
+from onthejob.models.native.shared_library import load_library
 
 from .conftest import VOCAB, gradients, tiny_base, tiny_peft
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onthejob.errors import ConfigError
-from onthejob.learn.sharing import adapter_sets, check_equal, joined
-from onthejob.types import Adapter, Group
+from onthejob.learn.sharing import adapter_sets, check_equal
+from onthejob.types import Adapter
 
 ROLES = ("a", "b", "c")
 
@@ -40,17 +40,6 @@ def test_every_role_is_in_one_set(option: str, sets: dict[str, tuple[str, ...]])
 def test_sets_that_cannot_be(option: str, said: str):
     with pytest.raises(ConfigError, match=said.replace("+", r"\+")):
         adapter_sets(option, ROLES)
-
-
-def test_groups_of_a_set_become_groups_of_its_first_role():
-    groups = [Group(key=f"{number}/{actor}", actor=actor, trajectories=()) for number, actor in enumerate("bacab")]
-    assert [(one.key, one.actor) for one in joined(groups, ("a", "b"))] == [
-        ("1/a", "a"),
-        ("3/a", "a"),
-        ("0/b", "a"),
-        ("4/b", "a"),
-    ]
-    assert joined(groups, ("c",)) == [groups[2]]
 
 
 def test_a_set_begins_from_equal_adapters():

@@ -26,7 +26,7 @@ from onthejob.models.draw import draw
 from onthejob.models.llama import LlamaEngine
 from onthejob.models.native.compiling import VARIANTS
 from onthejob.models.native.engine import NativeEngine
-from onthejob.models.native.library import Library
+from onthejob.models.native.shared_library import Library
 
 PROJECTIONS = (
     *(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")),

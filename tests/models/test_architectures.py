@@ -21,7 +21,7 @@ from onthejob.learn.batch import pack
 from onthejob.learn.forward import Layout, choose_layout, score
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.merge import merge_adapter
-from onthejob.models.base import skeleton, weights_digest
+from onthejob.models.base_model import skeleton, weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.stack import check_sampler, plan_lora

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.files import cache_dir
-from onthejob.models.base import load_base, pace_of_float32, quicker_dtype, weights_digest
+from onthejob.models.base_model import load_base, pace_of_float32, quicker_dtype, weights_digest
 from onthejob.models.convert import _as_said, _said
 from onthejob.models.fetch import EMBEDDED, WheelModel, fetch, fetch_wheel
 

@@ -17,10 +17,10 @@ import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.engines import make_engine
-from onthejob.models.native import compiling, library
+from onthejob.models.native import compiling, shared_library
 from onthejob.models.native.compiling import VARIANTS, compile_library, find_compiler
 from onthejob.models.native.engine import NativeEngine
-from onthejob.models.native.library import Library, cpu_flags, load_library
+from onthejob.models.native.shared_library import Library, cpu_flags, load_library
 from onthejob.models.sampler import Sampler
 
 FUZZ = Path(__file__).with_name("native_fuzz.py")
@@ -133,21 +133,21 @@ def test_logits_that_are_not_finite_are_refused(make_model, bad: float):
 def test_a_machine_without_compiler_samples_with_torch(make_model, chat, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiling, "find_compiler", lambda: ())
-    library._load.cache_clear()
+    shared_library._load.cache_clear()
     try:
         assert load_library(bf16=False) is None
-        assert "no C compiler" in library.why_none(bf16=False) or not HERE
+        assert "no C compiler" in shared_library.why_none(bf16=False) or not HERE
         assert make_engine(make_model("llama")).describe() == "torch"
         with pytest.raises(ModelError, match="no compiled code"):
             Sampler(make_model("llama"), chat, engine="native")
     finally:
-        library._load.cache_clear()
+        shared_library._load.cache_clear()
 
 
 def test_the_variant_can_be_chosen(monkeypatch):
     monkeypatch.setenv("ONTHEJOB_NATIVE", "off")
     assert load_library(bf16=False) is None
-    assert library.why_none(bf16=True) == "ONTHEJOB_NATIVE=off"
+    assert shared_library.why_none(bf16=True) == "ONTHEJOB_NATIVE=off"
     monkeypatch.setenv("ONTHEJOB_NATIVE", "sse2")
     with pytest.raises(ConfigError, match="must be one of auto, off, avx512-bf16, avx512, avx2, neon, got 'sse2'"):
         load_library(bf16=False)
@@ -161,14 +161,14 @@ def test_the_variant_can_be_chosen(monkeypatch):
 @native
 def test_what_will_be_used_is_told_without_compiling_it(tmp_path: Path, monkeypatch):
     variant = load_library(bf16=False).variant
-    assert library.foresee(bf16=False) == (variant, "")
+    assert shared_library.foresee(bf16=False) == (variant, "")
     cache = tmp_path / "cache"
     monkeypatch.setenv("ONTHEJOB_CACHE", str(cache))
-    monkeypatch.setattr(library, "SHIPPED", tmp_path)
+    monkeypatch.setattr(shared_library, "SHIPPED", tmp_path)
     monkeypatch.setattr(compiling, "find_compiler", lambda: ("cc",))
-    assert library.foresee(bf16=False) == (variant, "compiled at the first use")
+    assert shared_library.foresee(bf16=False) == (variant, "compiled at the first use")
     monkeypatch.setattr(compiling, "find_compiler", lambda: ())
-    found, why = library.foresee(bf16=False)
+    found, why = shared_library.foresee(bf16=False)
     assert found is None
     assert "no C compiler" in why
     assert not cache.exists()
@@ -177,18 +177,18 @@ def test_what_will_be_used_is_told_without_compiling_it(tmp_path: Path, monkeypa
 @native
 def test_a_library_that_was_shipped_is_used(tmp_path: Path, monkeypatch):
     compiled = load_library(bf16=False)
-    monkeypatch.setattr(library, "SHIPPED", tmp_path)
+    monkeypatch.setattr(shared_library, "SHIPPED", tmp_path)
     monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(compiling, "find_compiler", lambda: ())
     shipped = tmp_path / compiled.variant.file_name
     shutil.copyfile(compiled.path, shipped)
-    assert library._open(compiled.variant).path == shipped
+    assert shared_library._open(compiled.variant).path == shipped
     other = tmp_path / "other"
     other.mkdir()
     (other / compiled.variant.file_name).write_bytes(b"for another system")
-    monkeypatch.setattr(library, "SHIPPED", other)
+    monkeypatch.setattr(shared_library, "SHIPPED", other)
     with pytest.raises(OSError, match="no C compiler"):
-        library._open(compiled.variant)
+        shared_library._open(compiled.variant)
 
 
 @compiler

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.envs.office.schema import action_schema
+from onthejob.envs.office.reply_schema import action_schema
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.breaker import BreakerConfig
 from onthejob.models.catalogue import behaviour_of, find, load_catalogue, make_client, window_of

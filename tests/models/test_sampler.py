@@ -13,10 +13,10 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from onthejob.errors import ConfigError, ContractError, ModelError
-from onthejob.models.in_process import InProcessPolicy
+from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.models.llama import LlamaBatch
-from onthejob.models.native.batch import NativeBatch
-from onthejob.models.native.library import load_library
+from onthejob.models.native.packed_caches import NativeBatch
+from onthejob.models.native.shared_library import load_library
 from onthejob.models.sampler import Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
@@ -500,16 +500,16 @@ def test_the_policy_answers_contexts(make_model, make_adapter, chat):
     messages = (Message("system", "You sell."), Message("user", "Day 1"))
     observation = TextObservation(actor="sales", messages=messages)
     contexts = [Context(observation=observation, prompt_ids=chat.encode(messages), seed=seed) for seed in (5, 6)]
-    policy = InProcessPolicy(sampler, chat, adapter=adapter.name, name="sales")
+    policy = AdapterPolicy(sampler, chat, adapter=adapter.name, name="sales")
     assert (policy.reads, policy.version) == ("tokens", "sales@0001")
-    assert InProcessPolicy(sampler, chat, adapter=None, name="base").version == "base"
+    assert AdapterPolicy(sampler, chat, adapter=None, name="base").version == "base"
     expected = sampler.generate([c.prompt_ids for c in contexts], adapter=adapter.name, sampling=T1, seeds=[5, 6])
     assert policy.act(contexts, T1) == expected
 
 
 def test_the_embedded_model_answers(smollm2_path):
     """The converted model talks sense, and its numbers are the ones transformers computes from the folder."""
-    from onthejob.models.base import load_base
+    from onthejob.models.base_model import load_base
     from onthejob.models.chat import ChatEncoder
 
     base = load_base(smollm2_path, dtype="float32")

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.draw import draw
 from onthejob.models.sampler import Sampler

@@ -31,7 +31,7 @@ def test_an_adapter_that_saw_the_expert_is_told_from_its_base(
     assert "adapter minus others" in first
     assert "  base " in first.split("adapter minus others")[1]
     html = report.read_text(encoding="utf-8")
-    assert "adapter − base" in html
+    assert "Actions of " in html
     assert "adapter is above base in company_value" in html
 
 

@@ -18,7 +18,7 @@ from checks.servers.chat_server import Chat
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.models.transport import Transport
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.testing import tiny_tokenizer
 from onthejob.types import Context, Sampling, Split
 

@@ -13,9 +13,9 @@ from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.by_hand import Game
-from onthejob.rollout.replay import Replay, Said, execute
+from onthejob.rollout.game_file import Replay, Said, execute
 from onthejob.types import Split
 
 (TASK,) = office_tasks(Split.DEV, seeds=1, scenarios=["churn"], days=2)

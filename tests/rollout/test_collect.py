@@ -25,7 +25,7 @@ from onthejob.testing import (
     tiny_tokenizer,
     toy_tasks,
 )
-from onthejob.testing.shell import WORDS
+from onthejob.testing.toy_shell import WORDS
 from onthejob.types import Branch, Observation, Sampling, Step, StopReason, Task
 
 HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")

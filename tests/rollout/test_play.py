@@ -15,8 +15,9 @@ from onthejob import progress
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout.collect_episodes import episode_groups
 from onthejob.rollout.episode import Episode
-from onthejob.rollout.play import episode_groups, play
+from onthejob.rollout.play import play
 from onthejob.testing import (
     ScriptedTokens,
     ToyShell,

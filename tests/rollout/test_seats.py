@@ -11,7 +11,7 @@ from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.play import play
 from onthejob.rollout.seats import Mode, Orders, Seats, give_order

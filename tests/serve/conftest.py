@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 
 from onthejob.learn import adapter_files, lora
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.serve.intake import BaseShape

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save
 
 from onthejob.errors import ConfigError
-from onthejob.learn.advantage import AdvantageConfig, Signal, estimates
-from onthejob.serve.bounds import check_estimates, check_state
-from onthejob.serve.messages import GROUPS, SentEstimate
+from onthejob.serve.bounds import check_advantages, check_state
+from onthejob.serve.messages import GROUPS, TrainRequest
 from onthejob.serve.trainer import TrainingService
 
 from ..learn.conftest import update
@@ -144,18 +143,16 @@ def test_a_state_that_would_poison_a_role_is_not_taken(asked: Any, kind: str):
 
 def test_advantages_are_one_per_trajectory():
     groups = [group(), group()]
-    sent = [SentEstimate.of(one) for one in estimates(groups, AdvantageConfig())]
-    check_estimates(sent, groups)
-    with pytest.raises(ConfigError, match="one estimate per group, got 1 for 2"):
-        check_estimates(sent[:1], groups)
-    values = sent[0].advantages
-    assert values is not None
+    sent = [[0.5] * len(one) for one in groups]
+    check_advantages(sent, groups)
+    with pytest.raises(ConfigError, match="a list of advantages per group, got 1 for 2"):
+        check_advantages(sent[:1], groups)
+    values = sent[0]
     with pytest.raises(ConfigError, match=f"has {len(values)} trajectories and {len(values) + 1} advantages"):
-        check_estimates([SentEstimate(signal=sent[0].signal, advantages=[*values, 0.0]), sent[1]], groups)
-    check_estimates([SentEstimate(signal=Signal.DEAD, advantages=None), sent[1]], groups)
+        check_advantages([[*values, 0.0], sent[1]], groups)
     for bad in (float("nan"), float("inf")):
         with pytest.raises(ValidationError, match="finite"):
-            SentEstimate(signal=sent[0].signal, advantages=[bad])
+            TrainRequest(role="sales", base="0" * 64, state="0" * 64, config={}, groups=[], advantages=[[bad]])
 
 
 def test_a_learners_own_state_is_taken(tmp_path: Path):

@@ -21,7 +21,8 @@ from fastapi.responses import Response
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from onthejob.serve.connections import BoundedServer, Connections, Listener, Seldom
+from onthejob.serve.connections import BoundedServer, Connections, Listener
+from onthejob.serve.unattended import Seldom
 
 from .half_open import UNFINISHED, half_open, is_closed
 

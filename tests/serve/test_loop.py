@@ -18,7 +18,8 @@ from checks.servers.model_server import ModelState, make_handler
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
-from onthejob.models.base import weights_digest
+from onthejob.loop import train
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import OpenAIClient
 from onthejob.models.sampler import Sampler
@@ -37,7 +38,7 @@ from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
 from onthejob.serve.vllm import VllmClient, VllmSampler
 from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
-from onthejob.train import TrainConfig, TrainResult, train
+from onthejob.train import Setup, TrainConfig, TrainResult
 from onthejob.types import Sampling
 
 pytestmark = pytest.mark.slow
@@ -98,10 +99,10 @@ class Rig:
             "encoder": self.chat,
             "run": self.run,
             "partners": {"maker": HEURISTIC, "seller": HEURISTIC},
-            "trained_roles": ROLES,
+            "roles": ROLES,
             "base_digest": self.digest,
         }
-        return train(SMALL, **(arguments | changes))
+        return train(Setup(config=SMALL, **(arguments | changes)))
 
     def listen(self, handler: type[BaseHTTPRequestHandler]) -> str:
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

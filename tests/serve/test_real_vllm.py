@@ -24,7 +24,7 @@ import torch
 
 from onthejob.cli import main
 from onthejob.learn import lora
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question
 from onthejob.models.transport import Limits, Outcome, Transport

@@ -23,12 +23,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
-from onthejob.learn.advantage import AdvantageConfig, estimates
+from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, state, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
-from onthejob.serve.messages import GROUPS, HotloadRequest, SentEstimate, TrainRequest
+from onthejob.serve.messages import GROUPS, HotloadRequest, TrainRequest
 from onthejob.serve.remote import CA_ENV, Patience, RemoteLearner, reach, token_from
 from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
@@ -133,7 +133,7 @@ def request_for(learner: Learner, service: TrainingService) -> TrainRequest:
         state=digest,
         config={"lr": 1e-2},
         groups=GROUPS.dump_python(groups, mode="json"),
-        estimates=[SentEstimate.of(one) for one in estimates(groups, AdvantageConfig())],
+        advantages=[advantages(one, AdvantageConfig()).tolist() for one in groups],
     )
 
 

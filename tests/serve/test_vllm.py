@@ -18,7 +18,7 @@ import torch
 from checks.servers.model_server import ModelState, make_handler
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.learn import lora
-from onthejob.models.in_process import InProcessPolicy
+from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.vllm import VllmClient, VllmOptions, VllmSampler
@@ -109,7 +109,7 @@ def test_an_adapter_s_logit_scale_is_sampled_though_the_server_knows_nothing_of_
 
 def test_it_takes_the_samplers_place_in_a_policy(served: Served):
     served.sampler.publish(served.workshop.write("dev", 3))
-    policy = InProcessPolicy(served.sampler, served.workshop.chat, adapter="dev@0003")
+    policy = AdapterPolicy(served.sampler, served.workshop.chat, adapter="dev@0003")
     context = Context(observation=TextObservation(actor="dev", messages=()), prompt_ids=IDS)
     (completion,) = policy.act([context], Sampling(max_new_tokens=4))
     assert completion.token_ids

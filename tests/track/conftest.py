@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from onthejob.cli import main
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
 from onthejob.files import sha256
 from onthejob.plugins import resolve
 from onthejob.record import Run

@@ -18,8 +18,8 @@ from onthejob.errors import ConfigError, MissingDependency
 from onthejob.files import is_running
 from onthejob.record import Run
 from onthejob.track import check_trackers, start_trackers
-from onthejob.track.state import read_state, state_path, write_state
-from onthejob.track.sync import left_over
+from onthejob.track.send_record import left_over
+from onthejob.track.sent_state import read_state, state_path, write_state
 
 TRACKERS = '''
 import os, time

@@ -62,7 +62,7 @@ def test_tensorboard_forgets_what_was_written_and_not_confirmed(recorder, sync):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from onthejob.track.state import State, write_state
+    from onthejob.track.sent_state import State, write_state
 
     recorder.add(3)
     sync("tensorboard")

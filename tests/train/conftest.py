@@ -11,13 +11,14 @@ import pytest
 
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
+from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.pool import TaskPool
 from onthejob.testing import heuristic_reply, tiny_model, toy_tasks
-from onthejob.train import TrainConfig, TrainResult, train
+from onthejob.train import Setup, TrainConfig, TrainResult
 from onthejob.types import Environment
 
 HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
@@ -32,7 +33,9 @@ class Started:
     sampler: Sampler
     roles: tuple[str, ...]
 
-    def train(self, config: TrainConfig, make_env: Callable[[], Environment], **changes: Any) -> TrainResult:
+    def train(
+        self, config: TrainConfig, make_env: Callable[[], Environment], *, resume: bool = False, **changes: Any
+    ) -> TrainResult:
         arguments: dict[str, Any] = {
             "pool": TaskPool(toy_tasks(8), seed=0),
             "learner": self.learner,
@@ -40,9 +43,9 @@ class Started:
             "encoder": self.sampler.chat,
             "run": self.run,
             "partners": {"maker": HEURISTIC, "seller": HEURISTIC},
-            "trained_roles": self.roles,
+            "roles": self.roles,
         }
-        return train(config, make_env=make_env, **(arguments | changes))
+        return train(Setup(config=config, make_env=make_env, **(arguments | changes)), resume=resume)
 
 
 Start = Callable[..., Started]

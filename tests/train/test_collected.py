@@ -20,7 +20,7 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, DamagedRecord, RecordError
 from onthejob.models.chat import ChatEncoder
 from onthejob.office import make_office, without_memories
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run, check_run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig

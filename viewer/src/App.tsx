@@ -31,6 +31,7 @@ const Run = lazy(() => import('./pages/Run'));
 const Group = lazy(() => import('./pages/Group'));
 const Episode = lazy(() => import('./pages/Episode'));
 const Matched = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Matched')));
+const Report = lazy(() => (import.meta.env.VITE_REPLAY ? import('./pages/Report') : absent()));
 const Race = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Race')));
 
 const TABS = [
@@ -45,6 +46,7 @@ const OWN_TABS = [
   ['env', 'Play'],
   ['runs', 'Training'],
 ] as const;
+const REPORT = [['report', 'Report'], ...TABS] as const;
 const WITH_TIMELINE = new Set(['office', 'dashboard', 'play']);
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -148,18 +150,23 @@ export function App() {
     document.documentElement.dataset.theme = theme;
   }, [theme]);
   useEffect(() => {
-    if (openRun && (!isExport || held?.run) && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
+    if (openRun && !held?.report && (!isExport || held?.run) && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
   }, [openRun]);
 
   const config = useStore((state) => state.config);
-  const tabs = config?.env ? OWN_TABS : TABS;
+  const tabs = config?.env ? OWN_TABS : held?.report ? REPORT : TABS;
   const first = tabs[0][0];
   // Which page is the first one is known when the server has answered.
   const page = route.path[0] ?? (config || isExport ? first : '');
   const tab = [...tabs, ...TABS].find(([id]) => id === (page === 'comparisons' ? 'runs' : page));
   const watching = useStore((state) => current(state) !== undefined);
   // An export shows what it holds; the rest needs a server.
-  const exported: Record<string, boolean> = { office: watching, dashboard: watching, runs: Boolean(held?.run) };
+  const exported: Record<string, boolean> = {
+    office: watching,
+    dashboard: watching,
+    runs: Boolean(held?.run),
+    report: Boolean(held?.report),
+  };
   useEffect(() => {
     document.title = tab ? `${tab[1]} · onthejob` : 'onthejob';
   }, [tab]);
@@ -226,6 +233,7 @@ export function App() {
           {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
           {page === 'runs' && run && part === 'group' && <Group name={run} id={route.query.get('key') ?? ''} />}
           {page === 'runs' && run && part === 'episode' && <Episode name={run} query={route.query} />}
+          {page === 'report' && <Report query={route.query} />}
           {page === 'comparisons' && run && <Matched name={run} query={route.query} />}
           {!page && <p className="empty">Loading…</p>}
           {page && page !== 'env' && !tab && (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from onthejob.envs.office.company_state import Stage, State
 from onthejob.envs.office.market import churn_hazard, close_probability, efficacy
 from onthejob.envs.office.roles import TRAINED_ROLES
-from onthejob.envs.office.state import Stage, State
 
 SHARES = ("alignment", "morale", "debt", "docs_level", "load", "competitor", "conversion", "base_sat", "stability")
 STOCKS = ("content_stock", "brand", "velocity", "hazard", "board_pool", "bug_critical", "bug_major", "bug_minor", "won", "lost")

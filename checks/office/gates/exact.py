@@ -21,10 +21,10 @@ from checks.office.gates.matches import FIRST_SEED
 from checks.office.gates.signal import TEACHER
 from checks.office.gates.teams import TeamTable
 from onthejob.envs.office.actions import render
+from onthejob.envs.office.company_state import TURNS_PER_DAY
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
-from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.errors import ContractError
 from onthejob.types import Split, Step, Task
 

@@ -13,8 +13,8 @@ from checks.office.gates.matches import FIRST_SEED
 from checks.office.gates.order import foreseen, tuned_and_oracle
 from checks.office.gates.teams import SEATS, TeamTable
 from checks.office.gates.windows import Gain, LookAhead
+from onthejob.envs.office.company_state import TURNS_PER_DAY
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.state import TURNS_PER_DAY
 
 EXPERT, RANDOM = "expert", "random"
 

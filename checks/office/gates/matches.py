@@ -14,12 +14,12 @@ from statistics import fmean
 from checks.office.gates.audit import audit, moved_back
 from checks.office.gates.teams import SEATS, Kind, TeamTable, all_teams
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.company_state import TURNS_PER_DAY, State
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.reward import team_reward
+from onthejob.envs.office.reward_parts import team_reward
 from onthejob.envs.office.scenarios.goals import goal_reached
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator
-from onthejob.envs.office.state import TURNS_PER_DAY, State
 
 FIRST_SEED = 20_000
 """Gates have seeds of their own within the dev range: the office was calibrated on those from 1,000 on."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.company_state import State
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import prospects
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
 

@@ -13,11 +13,11 @@ from checks.office.gates.matches import FIRST_SEED
 from checks.office.gates.signal import TEACHER
 from checks.office.gates.teams import SEATS, STRANGERS, TeamTable
 from onthejob.envs.office import prompt, scenarios
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, Account, State
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, Account, State
 from onthejob.envs.office.views import view
 
 Reader = Callable[[State, str], bytes]

@@ -17,12 +17,12 @@ from checks.office.gates.gate import Counts, Job, Played
 from checks.office.gates.matches import FIRST_SEED
 from checks.office.gates.teams import SEATS, TeamTable
 from onthejob.envs.office.actions import render
+from onthejob.envs.office.company_state import TURNS_PER_DAY
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Noisy, Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.types import Split, Task
 
 TEACHER = Noisy(expert, 0.3)

@@ -18,11 +18,11 @@ from statistics import fmean, stdev
 from checks.office.gates.oracle import EVALUATION_WORLD
 from checks.office.gates.teams import SEATS
 from onthejob.envs.office.actions import render
+from onthejob.envs.office.company_state import TURNS_PER_DAY
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.expert import expert
-from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 

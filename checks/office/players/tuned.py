@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
+from onthejob.envs.office.policies.expert import TunedExpert, Tuning
 
 TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
     {

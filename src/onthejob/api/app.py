@@ -13,22 +13,21 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
-from onthejob.api import comparisons, exported, playing, recorded, watching
+from onthejob.api import comparisons, exported, playing, run_routes, watching
 from onthejob.api.collecting import Collecting
 from onthejob.api.feed import Live
+from onthejob.api.game_tables import Tables
+from onthejob.api.one_file import PAGES
 from onthejob.api.players import Hosted, LoadTeam, Players
-from onthejob.api.schema import Problem, Reset
+from onthejob.api.schema_office import Problem, Reset
 from onthejob.api.security import LOOPBACK, MAX_BODY, Guard
-from onthejob.api.tables import Tables
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
-from onthejob.compat.frames import BodyGuard
+from onthejob.compat.websocket_guard import BodyGuard
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
-from onthejob.rollout.replay import Replay
+from onthejob.rollout.game_file import Replay
 from onthejob.texts import printable
 
-PAGES = Path(__file__).parent.parent / "_viewer"
-"""Where the build puts the pages; see `viewer/`."""
 NO_PAGES = (
     "The viewer's pages are not built. With node >= 20.19 and npm: `npm --prefix viewer ci && npm --prefix viewer run build` "
     "in a checkout, or install onthejob from a wheel. The API under /api works without them.\n"
@@ -68,7 +67,7 @@ def create_app(
     """
     players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
     worlds = Worlds(players, default or Reset.model_validate({}), replay, collecting)
-    store = recorded.Runs(runs if runs is not None else Path("runs"))
+    store = run_routes.Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
 
     @asynccontextmanager
@@ -93,10 +92,10 @@ def create_app(
         )
     )
     app.include_router(playing.routes(tables))
-    reading = recorded.routes(store)
+    reading = run_routes.routes(store)
     app.include_router(reading)
     app.include_router(comparisons.routes(store.root))
-    app.include_router(exported.routes(reading, lambda name: watching.describe(worlds, runs=True, open_run=name), pages))
+    app.include_router(exported.routes(reading, lambda name: watching.describe(worlds.all(), runs=True, open_run=name), pages))
     live = Live(worlds)
 
     @app.websocket("/ws/live")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
 from onthejob.errors import RecordError
-from onthejob.evaluate.matched import COMPARISONS
+from onthejob.evaluate.pass_fail import COMPARISONS
 from onthejob.record.store import check_name
 
 MOST_BYTES = 64 * 2**20
@@ -44,25 +45,30 @@ def read(path: Path) -> ComparisonView:
         if path.stat().st_size > MOST_BYTES:
             raise RecordError(f"{path.name} has more than {MOST_BYTES} bytes. A comparison is smaller.")
         held: Any = json.loads(path.read_text(encoding="utf-8"))
-        means = [MeanView.model_validate(row) for row in held["means"]]
-        return ComparisonView(
-            name=path.stem,
-            teams=list(dict.fromkeys(row.team for row in means)),
-            tasks=len(held["tasks"]),
-            settings={str(name): value for name, value in held["settings"].items()},
-            metrics=list(dict.fromkeys(row.metric for row in means)),
-            strata=list(dict.fromkeys(row.stratum for row in means)),
-            means=means,
-            differences=[DifferenceView.model_validate(row) for row in held["differences"]],
-            mcnemar=[McNemarView.model_validate(row) for row in held.get("mcnemar", ())],
-            failed=len(held.get("failed", ())),
-        )
+        return view(path.stem, held)
     except FileNotFoundError as error:
         raise RecordError(
             f"there is no comparison {path.stem!r}. `onthejob compare ... --name {path.stem}` makes one."
         ) from error
     except (OSError, ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecordError(f"{path.name} holds no comparison: {type(error).__name__}. Make it with `compare --name`.") from error
+
+
+def view(name: str, held: Mapping[str, Any]) -> ComparisonView:
+    """A comparison's document, see `onthejob.evaluate.pass_fail.document`, as the pages read it."""
+    means = [MeanView.model_validate(row) for row in held["means"]]
+    return ComparisonView(
+        name=name,
+        teams=list(dict.fromkeys(row.team for row in means)),
+        tasks=len(held["tasks"]),
+        settings={str(name): value for name, value in held["settings"].items()},
+        metrics=list(dict.fromkeys(row.metric for row in means)),
+        strata=list(dict.fromkeys(row.stratum for row in means)),
+        means=means,
+        differences=[DifferenceView.model_validate(row) for row in held["differences"]],
+        mcnemar=[McNemarView.model_validate(row) for row in held.get("mcnemar", ())],
+        failed=len(held.get("failed", ())),
+    )
 
 
 def _info(path: Path) -> ComparisonInfo:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel
 
-from onthejob.api.moment import SINGLE_FILE, single_file
-from onthejob.api.schema import Config
+from onthejob.api.one_file import single_file
+from onthejob.api.schema_office import Config
 from onthejob.api.schema_runs import EpisodeRow, GroupPage, GroupRow
 
 T = TypeVar("T")
@@ -29,7 +27,6 @@ def routes(reading: APIRouter, describe: Callable[[str], Config], pages: Path) -
         pages: folder of the built pages.
     """
     api = APIRouter(prefix="/api/runs", tags=["runs"])
-    ask: dict[str, Callable[..., Any]] = {route.name: route.endpoint for route in reading.routes}  # type: ignore[attr-defined]
 
     @api.get("/{name}/export", response_class=HTMLResponse)
     def export(
@@ -37,39 +34,43 @@ def routes(reading: APIRouter, describe: Callable[[str], Config], pages: Path) -
         groups: Annotated[int, Query(ge=0, le=2_000)] = 120,
         episodes: Annotated[int, Query(ge=0, le=500)] = 24,
     ) -> HTMLResponse:
-        view = ask["show"](name)
-        rows = _all_groups(ask, name)
-        listed: list[EpisodeRow] = ask["episodes"](name, None)
-        shown = _spread(rows, groups)
-        told = _spread([row for row in listed if not row.error], episodes)
-        open_episodes = [ask["episode"](name, row.iteration, row.name) for row in told]
-        held = {
-            "config": _plain(describe(name)),
-            "run": {
-                "name": name,
-                "info": _plain(view.info),
-                "view": _plain(view),
-                "metrics": _plain(ask["metrics"](name, None, None)),
-                "drift": _plain(ask["drift"](name, None)),
-                "rows": _plain(rows),
-                "groups": {row.key: _plain(ask["group"](name, row.key)) for row in shown},
-                "listed": _plain(listed),
-                "episodes": [_plain(one) for one in open_episodes],
-                "offices": [
-                    {
-                        "iteration": one.row.iteration,
-                        "episode": one.row.name,
-                        "part": _plain(ask["office"](name, one.row.iteration, one.row.name)),
-                    }
-                    for one in open_episodes
-                    if one.office
-                ],
-            },
-        }
-        text = single_file(pages / SINGLE_FILE, json.dumps(held, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
-        return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="onthejob-run-{name}.html"'})
+        held = {"config": describe(name), "run": answers(reading, name, groups=groups, episodes=episodes)}
+        return HTMLResponse(
+            single_file(held, pages), headers={"content-disposition": f'attachment; filename="onthejob-run-{name}.html"'}
+        )
 
     return api
+
+
+def answers(reading: APIRouter, name: str, *, groups: int, episodes: int) -> dict[str, Any]:
+    """What the pages of a run ask for.
+
+    Args:
+        reading: routes of recorded runs.
+        name: of the run.
+        groups: groups, at most, that are held whole.
+        episodes: episodes, at most, that are held turn by turn.
+    """
+    ask: dict[str, Callable[..., Any]] = {route.name: route.endpoint for route in reading.routes}  # type: ignore[attr-defined]
+    view = ask["show"](name)
+    rows = _all_groups(ask, name)
+    listed: list[EpisodeRow] = ask["episodes"](name, None)
+    told = [ask["episode"](name, row.iteration, row.name) for row in _spread([r for r in listed if not r.error], episodes)]
+    return {
+        "name": name,
+        "info": view.info,
+        "view": view,
+        "metrics": ask["metrics"](name, None, None),
+        "drift": ask["drift"](name, None),
+        "rows": rows,
+        "groups": {row.key: ask["group"](name, row.key) for row in _spread(rows, groups)},
+        "listed": listed,
+        "episodes": told,
+        "offices": [
+            {"iteration": row.iteration, "episode": row.name, "part": ask["office"](name, row.iteration, row.name)}
+            for row in (one.row for one in told if one.office)
+        ],
+    }
 
 
 def _all_groups(ask: dict[str, Callable[..., Any]], name: str) -> list[GroupRow]:
@@ -86,9 +87,3 @@ def _spread(rows: Sequence[T], most: int) -> list[T]:
     if len(rows) <= most:
         return list(rows)
     return [rows[(index + 1) * len(rows) // most - 1] for index in range(most)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

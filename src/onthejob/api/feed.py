@@ -8,7 +8,7 @@ import json
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 
-from onthejob.api.schema import Seats
+from onthejob.api.schema_office import Seats
 from onthejob.api.worlds import Worlds
 from onthejob.errors import ConfigError
 

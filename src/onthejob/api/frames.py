@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
+from onthejob.api.schema_office import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, State
+from onthejob.envs.office.company_state import Account as Row
 from onthejob.envs.office.env import CUSTOMER, SEATS
-from onthejob.envs.office.episode import NIGHT
+from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.memory import REFLECTION_TURNS, Memory
 from onthejob.envs.office.records import Kind
-from onthejob.envs.office.reward import ORDER, TurnLog
+from onthejob.envs.office.reward_parts import ORDER, TurnLog
 from onthejob.envs.office.simulator import actor_of, phase_of
-from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, State
-from onthejob.envs.office.state import Account as Row
 from onthejob.texts import encodable
 
 WORLD = frozenset({CUSTOMER, NIGHT})

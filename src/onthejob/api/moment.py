@@ -1,38 +1,26 @@
-"""Looks at one moment of a company: a role's prompt, and what replies would lead to; and the pages as one file."""
+"""Looks at one moment of a company: a role's prompt, and what replies would lead to."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
 
-from onthejob.api.schema import (
-    BranchAsk,
-    Branches,
-    BranchView,
-    Legal,
-    PromptView,
-    RoleName,
-    SectionView,
-    WorldName,
-)
+from onthejob.api.schema_moment import BranchAsk, Branches, BranchView, Legal, PromptView, SectionView
+from onthejob.api.schema_office import RoleName, WorldName
 from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.episode import NIGHT
+from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.sections import Section, prune
-from onthejob.envs.office.state import State
-from onthejob.errors import ConfigError, ContractError, RecordError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.rollout.branch import group_worlds
-
-SINGLE_FILE = "replay.html"
-PLACE = '<script type="application/json" id="onthejob-episode">'
 
 
 def prompt_view(
@@ -86,27 +74,6 @@ def prompt_view(
         view=dict(seen),
         legal=legal,
     )
-
-
-def single_file(page: Path, held: str) -> str:
-    """The viewer as one file that holds this JSON.
-
-    Raises:
-        RecordError: the pages are not built.
-    """
-    try:
-        text = page.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(
-            "the viewer's pages are not built, so there is nothing to put the record into. Run `make viewer`."
-        ) from error
-    # In a script element only `<` could end it; JSON may write it as an escape.
-    data = held.replace("<", "\\u003c")
-    before, _, rest = text.partition(PLACE)
-    _, closing, after = rest.partition("</script>")
-    if not closing:
-        raise RecordError(f"{page.name} has no place for a record. Build the viewer again: `make viewer`.")
-    return f"{before}{PLACE}{data}{closing}{after}"
 
 
 def _legal(action: Action) -> Legal:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from onthejob.api.asking import Asking, asking_of
-from onthejob.api.schema import NeedInfo, PlayerInfo
-from onthejob.api.world import Seat
+from onthejob.api.schema_office import NeedInfo, PlayerInfo
+from onthejob.api.seated import Seat
 from onthejob.checkout import missing_player
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players
@@ -20,7 +20,7 @@ from onthejob.evaluate.teams import Team
 from onthejob.models.catalogue import Catalogue, find, is_hosted, load_catalogue, needs_of
 from onthejob.models.fetch import is_here
 from onthejob.office import check_customer
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.wrapped import WrappedPolicy
@@ -73,11 +73,7 @@ class Hosted(Protocol):
     """Where hosted models come from."""
 
     def policy(self, spec: str) -> Policy:
-        """The model that `spec` names, e.g. `openai:URL`.
-
-        Raises:
-            ConfigError: a wrong name, or no key.
-        """
+        """The model that `spec` names, e.g. `openai:URL`."""
         ...
 
     def spent(self) -> str:
@@ -112,11 +108,7 @@ class Players:
         """Names of those who sit somewhere."""
 
     def list(self) -> list[PlayerInfo]:
-        """All players that can be seated, and the catalogue's models with what they need.
-
-        Raises:
-            ConfigError: the user's catalogue cannot be read.
-        """
+        """All players that can be seated, and the catalogue's models with what they need."""
         catalogue = load_catalogue()
         found = [_info(name, "scripted", NOTES.get(name, "")) for name in players()]
         if self._load is not None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from onthejob.api.game_tables import Tables
 from onthejob.api.schema_play import OpenTable, TableReply, TableView, TaskPage
-from onthejob.api.tables import Tables
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 

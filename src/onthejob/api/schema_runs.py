@@ -1,10 +1,10 @@
-"""What the viewer reads of recorded runs and of comparisons; units as in `onthejob.api.schema`."""
+"""What the viewer reads of recorded runs and of comparisons; units as in `onthejob.api.schema_office`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from onthejob.api.schema import Move, Sent
+from onthejob.api.schema_office import Move, Sent
 
 
 class RunInfo(Sent):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onthejob.api.tokens import Tokens
 from onthejob.record import Run
-from onthejob.record.reading import Episode
+from onthejob.record.from_rows import Episode
 from onthejob.types import Trajectory, Turn
 
 

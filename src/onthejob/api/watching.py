@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,32 +10,29 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from onthejob import __version__
-from onthejob.api.moment import SINGLE_FILE, branched, prompt_view, single_file
+from onthejob.api.moment import branched, prompt_view
+from onthejob.api.one_file import single_file
 from onthejob.api.players import Players
-from onthejob.api.schema import (
-    BranchAsk,
-    Branches,
+from onthejob.api.schema_moment import BranchAsk, Branches, MemoryView, PromptView, SuggestAsk, Suggestions
+from onthejob.api.schema_office import (
     Config,
     Frames,
-    MemoryView,
     PlayerInfo,
-    PromptView,
     Reconfigure,
     Reset,
     ScenarioInfo,
     SeatName,
     Seats,
     StepAsk,
-    SuggestAsk,
-    Suggestions,
     UndoAsk,
     WorldName,
 )
 from onthejob.api.schema_play import EnvView
 from onthejob.api.tokens import Tokens
+from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.reward import PARTS
+from onthejob.envs.office.reward_parts import PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ContractError
 
@@ -59,7 +56,7 @@ def routes(
 
     @api.get("/config")
     def config() -> Config:
-        return describe(worlds, runs=runs, open_run=open_run, collect=collect, env=env)
+        return describe(worlds.all(), runs=runs, open_run=open_run, collect=collect, env=env)
 
     @api.get("/scenarios")
     def list_scenarios() -> list[ScenarioInfo]:
@@ -122,9 +119,8 @@ def routes(
     @api.get("/export", response_class=HTMLResponse)
     def export(world: World_ = "live") -> HTMLResponse:
         name = f"onthejob-{world}-{worlds.get(world).status().scenario}.html"
-        said = describe(worlds, runs=runs, open_run=open_run).model_dump_json()
-        held = f'{{"config":{said},"part":{worlds.get(world).frames(0).model_dump_json()}}}'
-        text = single_file(pages / SINGLE_FILE, held)
+        held = {"config": describe(worlds.all(), runs=runs, open_run=open_run), "part": worlds.get(world).frames(0)}
+        text = single_file(held, pages)
         return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
     @api.post("/branches")
@@ -144,7 +140,7 @@ def routes(
     return api
 
 
-def describe(worlds: Worlds, *, runs: bool, open_run: str, collect: str = "", env: EnvView | None = None) -> Config:
+def describe(worlds: Sequence[World], *, runs: bool, open_run: str, collect: str = "", env: EnvView | None = None) -> Config:
     """What does not change while the server runs, and the worlds as they are now."""
     return Config(
         version=__version__,
@@ -152,7 +148,7 @@ def describe(worlds: Worlds, *, runs: bool, open_run: str, collect: str = "", en
         roles={str(role): spec.person for role, spec in ROLES.items()},
         actions={str(role): list(spec.actions) for role, spec in ROLES.items()},
         duties={str(role): spec.duty for role, spec in ROLES.items()},
-        worlds=[world.status() for world in worlds.all()],
+        worlds=[world.status() for world in worlds],
         runs=runs,
         open_run=open_run,
         collect=collect,

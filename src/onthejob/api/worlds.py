@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from onthejob.api.collecting import Collecting
 from onthejob.api.players import Players
-from onthejob.api.schema import Reset, RoleName, SeatName
-from onthejob.api.world import Seat, World
+from onthejob.api.schema_office import Reset, RoleName, SeatName
+from onthejob.api.seated import Seat
+from onthejob.api.world import World
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import PLAYED_CUSTOMER, Office
-from onthejob.rollout.replay import Replay
+from onthejob.rollout.game_file import Replay
 from onthejob.rollout.seats import Mode, fitting
 from onthejob.train.collected import TurnRecorder, refuse_evaluation
 from onthejob.types import Task
@@ -54,11 +55,7 @@ class Worlds:
             self._worlds["live"] = world
 
     def get(self, name: str) -> World:
-        """The world of this name.
-
-        Raises:
-            ConfigError: it was never founded.
-        """
+        """The world of this name."""
         world = self._worlds.get(name)
         if world is None:
             raise ConfigError(f"there is no world {name!r} yet: found it with POST /api/reset.")
@@ -109,9 +106,6 @@ class Worlds:
             modes: seat -> mode; a seat that is given away and is not named has the one that follows from its player.
             task: of the company.
             held: seats as they are now.
-
-        Raises:
-            ConfigError: no such player, or a mode that it, the company or this server cannot be in.
         """
         named = {role: name for role, name in asked.items() if (role, name) != (CUSTOMER, SCRIPT)}
         made = {str(role): self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
@@ -121,11 +115,7 @@ class Worlds:
         return made | {role: dataclasses.replace(seats[role], recorder=recorders.get(role)) for role in modes}
 
     def _recorders(self, training: Sequence[str], task: Task, seats: Mapping[str, Seat]) -> dict[str, TurnRecorder]:
-        """Role -> the writer of its turns; the first one makes the run, so everything that can be refused is refused before.
-
-        Raises:
-            ConfigError: `task` is kept for evaluation, a model plays the customer, or this server keeps no turns.
-        """
+        """Role -> the writer of its turns; the first one makes the run, so everything that can be refused is refused before."""
         refuse_evaluation([task])
         if CUSTOMER in seats:
             raise ConfigError(PLAYED_CUSTOMER)

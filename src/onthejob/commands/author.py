@@ -14,15 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families import FAMILIES
+from onthejob.envs.claw.form import MAX_GOLD_TURNS
+from onthejob.envs.claw.gold_proof import Proof
+from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
 from onthejob.envs.claw.personas import CARDS
-from onthejob.envs.claw.proof import Proof
-from onthejob.envs.claw.schema import MAX_ASSERTIONS, MAX_GOLD_TURNS, AssertionKind, ClawTask, Difficulty, FileKind, Persona
 from onthejob.envs.claw.skills import DESCRIPTIONS, Skill, skills_of
 from onthejob.envs.claw.splits import split_of
 from onthejob.envs.claw.synthesize import content_key, instance
+from onthejob.envs.claw.task_schema import MAX_ASSERTIONS, AssertionKind, ClawTask, Difficulty, FileKind, Persona
 from onthejob.errors import ProviderError
 from onthejob.rollout.play import act_each
 from onthejob.types import Context, Message, Policy, Sampling, Split, TextObservation

@@ -1,7 +1,7 @@
 """The check of an environment of your own: what `onthejob env check` measures, and the quick part before training.
 
-Promises (`onthejob.testing.own`) end the check at the first one that is broken. Everything else is measured and judged: whether
-good play pays, whether groups of replies to one task differ, how long prompts are, how fast steps are.
+Promises (`onthejob.testing.env_check`) end the check at the first one that is broken. Everything else is measured and judged:
+whether good play pays, whether groups of replies to one task differ, how long prompts are, how fast steps are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 
 from onthejob.commands.found import Case, Groups, Player, Report
-from onthejob.commands.workplace import Workplace
-from onthejob.envs.env import Env, Reply
+from onthejob.commands.named_env import Workplace
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.running import partner_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.processes import children
-from onthejob.testing.own import (
+from onthejob.testing.env_check import (
     Played,
     alike,
     check_promises,

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.commands.collect import Collecting
+from onthejob.commands.collect_demonstrations import Collecting
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.terminal import Terminal, table
-from onthejob.commands.workplace import Workplace
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
 from onthejob.files import published_file

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.collect import Collecting
-from onthejob.commands.fitting import Fit
-from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
+from onthejob.commands.collect_demonstrations import Collecting
+from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal, table
-from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.errors import ConfigError
 from onthejob.office import Office, make_office
 from onthejob.texts import encodable_in
@@ -68,14 +68,10 @@ class CollectOffice(Collecting):
         return 0
 
     def write(self, terminal: Terminal) -> tuple[dict[str, dict[str, int]], Mapping[str, Account]]:
-        """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost."""
         from onthejob.envs.office.env import SEATS
         from onthejob.models.catalogue import is_hosted
-        from onthejob.players import scripted, training_team
+        from onthejob.office_players import scripted, training_team
 
         place = self.place
         refuse_unused(place.env, Office.starting_options("Collect"), UNUSED, "collect")
@@ -133,7 +129,7 @@ def demonstrations(
     """
     from onthejob.envs.office.env import INVALID_KEY
     from onthejob.keys import keyed_seed, keyed_uniform
-    from onthejob.players import scripted
+    from onthejob.office_players import scripted
     from onthejob.rollout.reading import messages_for
     from onthejob.types import Context
 

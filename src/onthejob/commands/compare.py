@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.compare_report import check_names, complete, run_behind
+from onthejob.commands.env_options import EnvOptions, as_table, starting
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
-from onthejob.commands.fitting import Fit
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.outputs import check_plain_name, check_writable
-from onthejob.commands.reports import check_names, complete, run_behind
-from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import (
+from onthejob.commands.player_specs import (
     ACCOUNT_COLUMNS,
     HostedOptions,
     HostedSeats,
@@ -26,9 +26,9 @@ from onthejob.commands.seats import (
     names_and_sources,
     teams,
 )
+from onthejob.commands.prompt_lengths import Fit
+from onthejob.commands.runs import RUNS
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, as_table, starting
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.types import Sampling, Split, Task
@@ -36,7 +36,7 @@ from onthejob.types import Sampling, Split, Task
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from onthejob.evaluate.matched import Earlier
+    from onthejob.evaluate.pass_fail import Earlier
     from onthejob.models.chat import ChatEncoder
 
 
@@ -80,7 +80,7 @@ class Compare:
     """Keep the result as `comparisons/NAME.json` next to the runs, with all replies, where `onthejob view` shows it and
     `onthejob runs rescore` reads it."""
     report: Path | None = None
-    """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
+    """Also write a self-contained HTML report here; of a run also its curves, settings, groups and episodes."""
     before: str = ""
     """With --report: the team whose actions are shown before those of --featured; by default the one from which the run was
     started, when it is among the teams, else the first other model."""
@@ -106,15 +106,15 @@ class Compare:
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
+        from onthejob.api.one_file import NOT_BUILT, is_built
+        from onthejob.api.report import Report, write_report
         from onthejob.evaluate.cache import EvaluationCache
-        from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.matched import document, joined, keep, kept_path, kinds, matched_dict
+        from onthejob.evaluate.comparison import compare
+        from onthejob.evaluate.pass_fail import document, joined, keep, kept_path, kinds, matched_dict
         from onthejob.evaluate.quality_file import read_quality
-        from onthejob.evaluate.report import write_report
-        from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
-        from onthejob.evaluate.tables import comparison_table, differences_table, sheet_table
         from onthejob.evaluate.teams import Team, one_seat
+        from onthejob.evaluate.terminal_tables import comparison_table, differences_table, sheet_table
         from onthejob.rollout.room import check_room
 
         place = self.place()
@@ -133,6 +133,8 @@ class Compare:
         earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
         if self.report is not None:
             check_writable(self.report, "--report")
+            if not is_built():
+                raise ConfigError(f"--report: {NOT_BUILT}")
         if self.name:
             check_writable(kept_path(RUNS, self.name), "--name")
         fit = Fit(env=place.env, reply=tokens)
@@ -233,8 +235,8 @@ class Compare:
         self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
     ) -> Earlier | None:
         """The comparison of `--beside`, if any, after a check that it matches the teams `names`; all names are known."""
-        from onthejob.evaluate.compare import settings_for
-        from onthejob.evaluate.matched import read_comparison
+        from onthejob.evaluate.comparison import settings_for
+        from onthejob.evaluate.pass_fail import read_comparison
 
         earlier = read_comparison(self.beside) if self.beside is not None else None
         if earlier is not None:

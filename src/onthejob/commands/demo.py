@@ -20,10 +20,10 @@ from onthejob.commands.collect_office import CollectOffice
 from onthejob.commands.demo_judge import LEAST, Judge, curve_line, progress_line
 from onthejob.commands.demo_result import Result, finish, write
 from onthejob.commands.outputs import check_writable
+from onthejob.commands.player_specs import ModelOptions, load_model
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ModelOptions, load_model
-from onthejob.commands.sft import Sft
 from onthejob.commands.terminal import Output, Terminal, jsonable
+from onthejob.commands.warm_start import Sft
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.advantage import AdvantageConfig
@@ -32,7 +32,7 @@ from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import SftConfig
 from onthejob.office import make_office, scenario_of
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train import TrainConfig
@@ -90,6 +90,7 @@ class Demo:
 
     def run(self, terminal: Terminal) -> int:
         """Run the four steps; each is announced on stderr."""
+        from onthejob.api.one_file import is_built
         from onthejob.record import Run
         from onthejob.stack import attach_learner, shape_of
 
@@ -129,16 +130,17 @@ class Demo:
                     )
                 step(3, f"comparison on up to {self.states} held-out decisions")
                 quality = judge.compare(versions[0], versions[-1], until=until, say=terminal.progress)
-            step(4, f"report {self.report}")
+            step(4, f"report {self.report}" if is_built() else "result")
             result = Result(
                 role=ROLE,
                 run=run.path,
-                report=self.report.resolve(),
+                report=self.report.resolve() if is_built() else None,
                 updates=run.last_iteration() or 0,
                 points=judge.points,
                 quality=quality,
             )
-            write(result, run, decode=stack.chat.decode)
+            if result.report is not None:
+                write(result, result.report)
         return finish(terminal, result, seconds=time.monotonic() - begun)
 
     def _loop(self) -> TrainConfig:
@@ -183,24 +185,27 @@ class Demo:
         return find_adapters(folder / "sft")
 
     def _practise(self, config: TrainConfig, stack: Stack, learner: Learner, judge: Judge, run: Run, terminal: Terminal) -> None:
+        from onthejob.loop import train
         from onthejob.rollout.pool import TaskPool
-        from onthejob.train import train
+        from onthejob.train import Setup
 
         def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> Mapping[str, float]:
             terminal.progress(curve_line(judge.look(iteration, adapters[ROLE])))
             return judge.points[-1].metrics()
 
         train(
-            config,
-            make_env=make_office(),
-            pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
-            learner=learner,
-            sampler=judge.sampler,
-            encoder=stack.chat,
-            run=run,
-            partners=team("heuristic"),
-            trained_roles=(ROLE,),
-            base_digest=stack.digest,
-            evaluate=evaluate,
-            on_progress=lambda report: terminal.progress(progress_line(report)),
+            Setup(
+                config=config,
+                make_env=make_office(),
+                pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
+                learner=learner,
+                sampler=judge.sampler,
+                encoder=stack.chat,
+                run=run,
+                partners=team("heuristic"),
+                roles=(ROLE,),
+                base_digest=stack.digest,
+                evaluate=evaluate,
+                on_progress=lambda report: terminal.progress(progress_line(report)),
+            )
         )

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Self
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-from onthejob.evaluate.charts import describe
-from onthejob.evaluate.collect import collect_states
+from onthejob.evaluate.held_out import collect_states
+from onthejob.evaluate.numbers import describe
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.statistics import Estimate
 from onthejob.evaluate.teams import Team, scripted_team
-from onthejob.models.in_process import InProcessPolicy
+from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.office import make_office
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.rollout.branch import Scales
 from onthejob.train import IterationReport
 from onthejob.types import Adapter, Sampling, Split
@@ -152,7 +152,7 @@ class Judge:
         )
 
     def _team(self, name: str, adapter: Adapter) -> Team:
-        policy = InProcessPolicy(self.sampler, self._stack.chat, adapter=adapter.name)
+        policy = AdapterPolicy(self.sampler, self._stack.chat, adapter=adapter.name)
         return Team(name=name, policies={self._role: policy}, fingerprints={self._role: self._stack.fingerprint(adapter)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,6 @@ from rich.text import Text
 
 from onthejob.commands.demo_judge import BAR, START, TRAINED, YARDSTICKS, Point, signed
 from onthejob.commands.terminal import Terminal
-from onthejob.evaluate.recorded import RecordedRun
-from onthejob.evaluate.report import write_report
-from onthejob.evaluate.report_data import Picture, Report
-from onthejob.evaluate.report_parts import with_run
 from onthejob.evaluate.scores import Cell, QualityResult
 from onthejob.evaluate.statistics import Estimate
 from onthejob.evaluate.verdict import Verdict, verdict
@@ -37,7 +33,8 @@ class Result:
 
     role: str
     run: Path
-    report: Path
+    report: Path | None
+    """None where the viewer's pages, which it is made of, are not built."""
     updates: int
     points: Sequence[Point]
     """The learning curve."""
@@ -72,8 +69,10 @@ class Result:
         ]
 
 
-def write(result: Result, run: RecordedRun, *, decode: Callable[[Sequence[int]], str]) -> None:
+def write(result: Result, path: Path) -> None:
     """Write report.html."""
+    from onthejob.api.report import Picture, Report, write_report
+
     gains = [(f"update {point.update}", point.gain) for point in result.points if point.gain is not None]
     unit = "reward until the role's next turn"
     report = Report(
@@ -94,8 +93,9 @@ def write(result: Result, run: RecordedRun, *, decode: Callable[[Sequence[int]],
             ),
         ),
         notes=(note,) if (note := kept_team()) else (),
+        run=result.run,
     )
-    write_report(result.report, with_run(report, run, decode=decode))
+    write_report(path, report)
 
 
 def finish(terminal: Terminal, result: Result, *, seconds: float) -> int:
@@ -125,7 +125,7 @@ def finish(terminal: Terminal, result: Result, *, seconds: float) -> int:
         "",
         *((kept, "") if kept else ()),
         f"Took {seconds / 60:.1f} minutes. This run in pictures:  onthejob view {result.run}",
-        f"Report:  {result.report.as_uri()}",
+        f"Report:  {result.report.as_uri()}" if result.report else "No report: its pages are not built. Run `make viewer`.",
     )
     return 0
 

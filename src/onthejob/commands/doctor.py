@@ -86,8 +86,8 @@ def machine() -> Iterator[Finding]:
         return
     import torch
 
-    from onthejob.models.base import measure_pace
-    from onthejob.models.native.library import foresee, trains
+    from onthejob.models.base_model import measure_pace
+    from onthejob.models.native.shared_library import foresee, trains
 
     cores = usable_cores()
     yield Finding("cores usable", cores, True)

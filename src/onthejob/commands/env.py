@@ -15,11 +15,11 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
+from onthejob.commands.env_options import EnvOptions, check_parsed
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, check_parsed
-from onthejob.envs.declared import LIMITS
-from onthejob.envs.env import Env, options_of
+from onthejob.envs.declared import LIMITS, options_of
+from onthejob.envs.env import Env
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
 from onthejob.plugins import BUILT_IN, installed, resolve
 from onthejob.types import Observation, Split
@@ -216,7 +216,7 @@ def _tasks(place: Workplace, split: Split) -> list[Any]:
 
 
 def _forks(place: Workplace) -> str:
-    from onthejob.testing.own import why_not_forked
+    from onthejob.testing.env_check import why_not_forked
 
     env = place.env
     if not place.plain:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from onthejob.commands.fitting import Fit
+from onthejob.commands.env_options import EnvOptions, as_table, starting
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, local_model, names_and_sources, teams
+from onthejob.commands.player_specs import HostedOptions, HostedSeats, ModelOptions, local_model, names_and_sources, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, as_table, starting
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.types import Sampling, Split
 
@@ -106,7 +106,7 @@ class Eval:
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.quality import decision_quality
         from onthejob.evaluate.scores import QualityConfig
-        from onthejob.evaluate.tables import quality_differences_table, quality_table
+        from onthejob.evaluate.terminal_tables import quality_differences_table, quality_table
         from onthejob.rollout.branch import forkable
 
         check_teams(self.teams)
@@ -220,7 +220,7 @@ class Eval:
         terminal: Terminal,
     ) -> list[HeldOutState]:
         """New held-out states, written to `file`."""
-        from onthejob.evaluate.collect import collect_states
+        from onthejob.evaluate.held_out import collect_states
         from onthejob.evaluate.states import save_states
         from onthejob.evaluate.teams import scripted_team
 

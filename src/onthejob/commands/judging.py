@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.seats import HostedLimits, HostedSeats
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.player_specs import HostedLimits, HostedSeats
 from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.types import Rubric
@@ -32,11 +32,7 @@ class JudgingOptions:
 
 
 def check_judge(options: Train) -> None:
-    """Refuse a judge that has nothing to grade here, and options of hosted models where there is none.
-
-    Raises:
-        ConfigError: says which.
-    """
+    """Refuse a judge that has nothing to grade here, and options of hosted models where there is none."""
     place, loop = options.place(), options.train
     if not options.judge:
         idle = _changed(options.judging, JudgingOptions(), "judging.")
@@ -58,11 +54,7 @@ def check_judge(options: Train) -> None:
 
 
 def rubric_of(place: Workplace) -> Rubric:
-    """What a judge grades by there.
-
-    Raises:
-        ConfigError: nothing is stated.
-    """
+    """What a judge grades by there."""
     rubric = type(place.env).judge_rubric
     if rubric is None:
         raise ConfigError(
@@ -79,11 +71,7 @@ def _changed(given: Any, usual: Any, prefix: str) -> list[str]:
 
 
 def judge_of(spec: str, judging: JudgingOptions, hosted: HostedSeats, place: Workplace) -> Callable[[Path], Judge]:
-    """What makes the judge that `spec` names, given the file in which its verdicts are kept.
-
-    Raises:
-        ConfigError: the environment has nothing to grade by, or a hosted model's name, key or region is wrong or missing.
-    """
+    """What makes the judge that `spec` names, given the file in which its verdicts are kept."""
     from onthejob.models.hosted import Price
     from onthejob.rollout.judge import VERDICT_TOKENS, Judge
 

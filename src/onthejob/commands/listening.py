@@ -20,9 +20,6 @@ def bind(host: str, port: int) -> socket.socket:
     Args:
         host: address or name of this machine.
         port: 0..65535; 0 takes a free one.
-
-    Raises:
-        ConfigError: the port is out of range or taken, or the address is not one of this machine.
     """
     if not 0 <= port <= 65_535:
         raise ConfigError(f"port must be in 0..65535, got {port}.")
@@ -45,11 +42,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def listen(held: socket.socket, host: str) -> None:
-    """Let clients of `bind`'s socket connect; they wait until the server answers.
-
-    Raises:
-        ConfigError: another program began to listen on the port meanwhile.
-    """
+    """Let clients of `bind`'s socket connect; they wait until the server answers."""
     try:
         held.listen()
     except OSError as error:

@@ -76,7 +76,7 @@ class Merge:
 
     def run(self, terminal: Terminal) -> int:
         """Find, merge, compare, and say how far the two differ."""
-        from onthejob.commands.seats import adapters_folder
+        from onthejob.commands.player_specs import adapters_folder
         from onthejob.learn.merge import merge_adapter
         from onthejob.models.fetch import fetch
 
@@ -98,11 +98,7 @@ class Merge:
 
 
 def named_adapter(name: str, folder: Path) -> Adapter:
-    """`role@version`, or the newest version of `role`, in a run or folder.
-
-    Raises:
-        ConfigError: it is not there.
-    """
+    """`role@version`, or the newest version of `role`, in a run or folder."""
     from onthejob.learn.adapter_files import read_adapter
     from onthejob.stack import adapter_folders, find_adapters
 
@@ -124,7 +120,7 @@ def describe(path: Path) -> dict[str, Any]:
     Raises:
         ModelError: The folder has no readable `config.json` or no safetensors weights.
     """
-    from onthejob.models.base import weights_digest
+    from onthejob.models.base_model import weights_digest
 
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))

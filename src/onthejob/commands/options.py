@@ -39,9 +39,6 @@ def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str =
         earlier: reads a file from the time before `[env]`; None for options that have none.
         env: the environment of `default`.
         check: refuses options of earlier versions, or takes them out; None where there are none.
-
-    Raises:
-        ConfigError: The file is missing or not TOML, has an unknown key or one that is gone, or a value of the wrong type.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -57,11 +54,7 @@ def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str =
 
 
 def from_table(data: Mapping[str, Any], where: str, earlier: Earlier | None = None, env: str = "") -> tuple[dict[str, Any], str]:
-    """A file's or record's options with the table `[env]` as the fields `env` and `own`, and the fingerprint that it states.
-
-    Raises:
-        ConfigError: `[env]` names no environment.
-    """
+    """A file's or record's options with the table `[env]` as the fields `env` and `own`, and the fingerprint that it states."""
     table = data.get("env")
     if not isinstance(table, Mapping):
         return dict(data) if earlier is None else earlier(data, env), ""
@@ -83,11 +76,7 @@ def stated_env(path: Path) -> str:
 
 
 def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
-    """`default` with the values of `data`, nested tables included; types are checked, unknown keys refused.
-
-    Raises:
-        ConfigError: As in `from_toml`.
-    """
+    """`default` with the values of `data`, nested tables included; types are checked, unknown keys refused."""
     hints = get_type_hints(type(default))
     fields = {field.name: field for field in dataclasses.fields(default)}  # type: ignore[arg-type]
     changed: dict[str, Any] = {}

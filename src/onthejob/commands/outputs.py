@@ -14,9 +14,6 @@ def check_writable(path: Path, option: str) -> None:
     Args:
         path: of the file, which is left as it is; its folder is made.
         option: that names it, for the message.
-
-    Raises:
-        ConfigError: it is a folder, or its folder cannot be made or written to.
     """
     if path.is_dir():
         raise ConfigError(f"{option} cannot be written to {path}: it is a folder. Give the name of a file.")
@@ -35,9 +32,6 @@ def check_folder(path: Path, option: str) -> None:
     Args:
         path: of the folder.
         option: that names it, for the message.
-
-    Raises:
-        ConfigError: it is a file, or it (where it does not exist: the nearest folder above it) cannot be written to.
     """
     above = (path.absolute(), *path.absolute().parents)
     try:
@@ -58,9 +52,6 @@ def check_plain_name(name: str, what: str, option: str = "--name") -> None:
         name: as it was given with `option`.
         what: that it names, for the message.
         option: that names it.
-
-    Raises:
-        ConfigError: it is no plain file name.
     """
     from onthejob.record.store import check_name
 

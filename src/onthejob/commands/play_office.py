@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
-from onthejob.commands.fitting import Fit
+from onthejob.commands.collected_runs import collected_folder, free_seed, modes_of, office_place, open_collected
+from onthejob.commands.named_env import Workplace, refuse_unused
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.play import HUMAN, Playing, report, seated_apart, write_transcript
-from onthejob.commands.seats import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
+from onthejob.commands.play_episode import HUMAN, Playing, report, seated_apart, write_transcript
+from onthejob.commands.player_specs import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
 from onthejob.office import PLAYED_CUSTOMER, Office, check_customer, make_office, scenarios_named
-from onthejob.players import scripted_players
+from onthejob.office_players import scripted_players
 from onthejob.rollout.seats import Mode
 from onthejob.train.collected import TEMPERATURE, refuse_evaluation
 from onthejob.types import Message, Sampling, Task, ToolSpec
@@ -72,8 +72,7 @@ class PlayOffice(Playing):
 
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         from onthejob.envs.office.tasks import split_of
-        from onthejob.rollout.collect import require_trainable
-        from onthejob.rollout.play import play
+        from onthejob.rollout.play import play, require_trainable
         from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
 
@@ -196,11 +195,7 @@ class PlayOffice(Playing):
         return report(terminal, episode, accounts)
 
     def _training(self, seated: Mapping[str, str], office: Office) -> list[str]:
-        """Roles whose seats are in training mode.
-
-        Raises:
-            ConfigError: a mode that does not fit, or options that do not go with it.
-        """
+        """Roles whose seats are in training mode."""
         players = {role: spec.rpartition("=")[2] for role, spec in seated.items()}
         modes = modes_of(self.mode, players, scripted_players())
         training = [role for role, mode in modes.items() if mode is Mode.TRAINING]

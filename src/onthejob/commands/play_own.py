@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.conversations import Listened
-from onthejob.commands.fitting import Fit
-from onthejob.commands.play import HUMAN, report, seated_apart, write_transcript
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_episode import HUMAN, Play, Playing, report, seated_apart, write_transcript
+from onthejob.commands.player_specs import HostedSeats, ModelOptions, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.scripted import ScriptedPolicy
@@ -21,62 +20,44 @@ from onthejob.types import Completion, Observation, Policy, Sampling, Split, Ste
 
 if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
-    from onthejob.rollout.episode import LiveEpisode
+    from onthejob.models.hosted import Account
+    from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.stack import Stack
 
-HELP = "A line is a reply. Ctrl-D ends the game."
 MOST_LEGAL = 20
 """Legal replies that a person is shown."""
 
 
 def play_own(
+    terminal: Terminal, place: Workplace, options: Play, sampling: Sampling, *, ask: Callable[[str], str] = input
+) -> int:
+    """Play the task that `options` name and print every turn, then the figures; returns the exit code.
+
+    `ask` prints its argument and returns a line; EOFError ends the game.
+    """
+    place.check()
+    task = find_task(place, options.task, options.split)
+    players = _seating(place, options.policy, options.seat)
+    return play_through(terminal, place, options, task, players, sampling, Screen(terminal, ask))
+
+
+def play_through(
     terminal: Terminal,
     place: Workplace,
-    who: str | None,
-    *,
-    others: Sequence[str],
-    wanted: str,
-    split: str | None,
+    options: Playing,
+    task: Task,
+    players: Mapping[str, str],
     sampling: Sampling,
-    seed: int,
-    model: ModelOptions,
-    hosted: HostedOptions,
-    exact: bool,
-    transcript: Path | None,
-    ask: Callable[[str], str] = input,
+    screen: Screen,
 ) -> int:
-    """Play one task and print every turn, then the figures.
-
-    Args:
-        terminal: where everything is shown.
-        place: the environment.
-        who: takes all seats: `human`, a scripted player, `base`, a run, a folder of adapters or a hosted model; None for the
-            environment's usual player.
-        others: `role=who`, for seats that another player takes.
-        wanted: id or family of the task; empty for the first one.
-        split: in which split; None looks into all of them, training first.
-        sampling: of a model's replies.
-        seed: root of the seeds of all replies.
-        model: the base model.
-        hosted: bounds of a hosted model.
-        exact: the limit of `sampling` holds for a hosted model too; else the catalogue's applies when it is longer.
-        transcript: also write every turn as one JSON line into this file.
-        ask: prints its argument and returns a line; EOFError ends the game.
-
-    Returns:
-        The exit code: 1 when it ended in an error.
-
-    Raises:
-        ConfigError: no such task, role or player.
-    """
+    """Play `task`, role by role as `players` names them; returns the exit code, 1 when it ended in an error."""
     from onthejob.rollout.play import play
     from onthejob.rollout.room import check_room
 
-    place.check()
-    task = find_task(place, wanted, split)
     fit = Fit(env=place.env, reply=sampling.max_new_tokens)
-    with closing(HostedSeats(hosted, schema=None, exact=exact, fit=fit)) as seats, place.opened() as make_env:
-        players, shipped = _seating(place, who, others), place.players([task])
+    hosted = HostedSeats(options.hosted, schema=None, exact=options.exact, fit=fit)
+    with closing(hosted) as seats, place.opened() as make_env:
+        shipped = place.players([task])
         people = {role for role, name in players.items() if name == HUMAN}
         if people and terminal.json:
             raise ConfigError("a person plays in the terminal. Drop --json.")
@@ -93,12 +74,12 @@ def play_own(
                 budget=fit.local(chat),
             )
 
-        policies, stack = _policies(place, players, shipped, model, seats, fit, terminal, check, ask)
+        policies, stack = _policies(place, players, shipped, options.model, seats, fit, terminal, check, screen)
         env = Listened(make_env())
 
         def on_turn(live: LiveEpisode, completion: Completion, step: Step) -> None:
-            if not terminal.json:
-                show_turn(terminal, live, env.answered, completion, step, people=people)
+            if not terminal.json and env.answered is not None:
+                screen.turn(live, env.answered, completion, step, people)
 
         try:
             (episode,) = play(
@@ -106,25 +87,22 @@ def play_own(
                 [task],
                 policies,
                 sampling,
-                seed=seed,
+                seed=options.seed,
                 encoder=stack.chat if stack else None,
                 max_turns=place.env.max_turns,
                 on_turn=on_turn,
             )
+            state = dict(env.state())
         finally:
             env.close()
         accounts = seats.accounts
-    if transcript is not None:
-        write_transcript(transcript, episode)
-    return report(terminal, episode, accounts)
+    if options.transcript is not None:
+        write_transcript(options.transcript, episode)
+    return screen.report(episode, state, accounts)
 
 
 def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
-    """The task of this id, or the first of this family; when nothing is named, the first one.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The task of this id, or the first of this family; when nothing is named, the first one."""
     first = ""
     for one in place.env.task_splits() if split is None else (Split(split),):
         for task in place.tasks(one):
@@ -136,11 +114,7 @@ def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
 
 
 def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[str, str]:
-    """Role -> who takes its seat.
-
-    Raises:
-        ConfigError: a player has to be named.
-    """
+    """Role -> who takes its seat."""
     apart = seated_apart(others, place.roles)
     rest = [role for role in place.roles if role not in apart]
     usual = place.partner if who is None else who
@@ -163,7 +137,7 @@ def _policies(
     fit: Fit,
     terminal: Terminal,
     check: Callable[[ChatEncoder], None],
-    ask: Callable[[str], str],
+    screen: Screen,
 ) -> tuple[dict[str, Policy], Stack | None]:
     """Role -> who answers, and the model that was loaded, if any."""
     specs = [name for name in dict.fromkeys(players.values()) if name != HUMAN]
@@ -184,51 +158,49 @@ def _policies(
     for team, roles in zip(made, parts, strict=True):
         policies |= {role: team.policies[role] for role in roles}
     if HUMAN in players.values():
-        typed = ScriptedPolicy(Typing(terminal, ask), version=HUMAN)
+        terminal.say(screen.help)
+        typed = ScriptedPolicy(screen.reply, version=HUMAN)
         policies |= {role: typed for role, name in players.items() if name == HUMAN}
     return policies, stack
 
 
-class Typing:
-    """A person at the terminal: shows what a role reads, and takes a line as its reply."""
+class Screen:
+    """An episode in the terminal: what a person reads and types, every turn, and the end."""
+
+    help = "A line is a reply. Ctrl-D ends the game."
 
     def __init__(self, terminal: Terminal, ask: Callable[[str], str]) -> None:
-        self._terminal, self._ask = terminal, ask
-        terminal.say(HELP)
+        self.terminal, self.ask = terminal, ask
 
-    def __call__(self, observation: Observation, seed: int) -> str:
-        self._terminal.say(f"\n{_read(observation)}")
+    def reply(self, observation: Observation, seed: int) -> str:
+        """Show what a role reads, and take a line as its reply."""
+        self.terminal.say(f"\n{_read(observation)}")
         if legal := observation.view.get("legal"):
             more = f" and {len(legal) - MOST_LEGAL} more" if len(legal) > MOST_LEGAL else ""
-            self._terminal.say(f"possible: {', '.join(map(str, legal[:MOST_LEGAL]))}{more}")
+            self.terminal.say(f"possible: {', '.join(map(str, legal[:MOST_LEGAL]))}{more}")
         try:
-            return self._ask(f"{observation.actor}> ")
+            return self.ask(f"{observation.actor}> ")
         except EOFError as error:
             raise KeyboardInterrupt from error
 
+    def turn(self, live: LiveEpisode, request: Observation, completion: Completion, step: Step, people: set[str]) -> None:
+        """Print one turn: what the role read, its reply, and what each role was paid.
 
-def show_turn(
-    terminal: Terminal,
-    live: LiveEpisode,
-    request: Observation | None,
-    completion: Completion,
-    step: Step,
-    *,
-    people: set[str],
-) -> None:
-    """Print one turn: what the role read, its reply, and what each role was paid.
+        Where a person plays, only the person's own turns: what the others read may be their secret.
+        """
+        if people and request.actor not in people:
+            return
+        if not people:
+            self.terminal.say(f"\n{_read(request)}")
+        said = completion.text.strip()
+        reply = said if step.valid else f"{said!r} (unusable)"
+        rest = {role: reward for role, reward in step.rewards.items() if role != request.actor and reward and not people}
+        paid = "".join(f"  | {role} {reward:+.2f}" for role, reward in rest.items())
+        self.terminal.say(f"{live.turn:4d} {request.actor:<10} {step.rewards.get(request.actor, 0.0):+7.2f}  {reply}{paid}")
 
-    Where a person plays, only the person's own turns: what the others read may be their secret.
-    """
-    if request is None or (people and request.actor not in people):
-        return
-    if not people:
-        terminal.say(f"\n{_read(request)}")
-    said = completion.text.strip()
-    reply = said if step.valid else f"{said!r} (unusable)"
-    rest = {role: reward for role, reward in step.rewards.items() if role != request.actor and reward and not people}
-    paid = "".join(f"  | {role} {reward:+.2f}" for role, reward in rest.items())
-    terminal.say(f"{live.turn:4d} {request.actor:<10} {step.rewards.get(request.actor, 0.0):+7.2f}  {reply}{paid}")
+    def report(self, episode: Episode, state: Mapping[str, Any], accounts: Mapping[str, Account]) -> int:
+        """Print the end; returns the exit code."""
+        return report(self.terminal, episode, accounts)
 
 
 def _read(request: Observation) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from onthejob.commands.seats import BASE, adapters_folder
+from onthejob.commands.player_specs import BASE, adapters_folder
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players

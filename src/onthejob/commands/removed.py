@@ -112,11 +112,7 @@ def flag_of(name: str) -> str:
 
 
 def check_words(command: str, words: Sequence[str]) -> None:
-    """Refuse an option on the command line that is gone, or a value that one no longer takes.
-
-    Raises:
-        ConfigError: says what to do instead.
-    """
+    """Refuse an option on the command line that is gone, or a value that one no longer takes."""
     gone = COMMANDS.get(command, {})
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if not word.startswith("--"):
@@ -140,9 +136,6 @@ def check_file(options: Mapping[str, Any], default: Any, where: str) -> dict[str
         options: tables as in the file.
         default: the command with the environment's defaults.
         where: the file, for the message.
-
-    Raises:
-        ConfigError: one that is gone has another value than holds now; says what to do instead.
     """
     kept, found = _split(options, record=False)
     for name, value in found.items():

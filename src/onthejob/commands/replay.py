@@ -16,9 +16,9 @@ from onthejob.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.evaluate.again import Played
+    from onthejob.evaluate.reexecute import Played
     from onthejob.record import Run
-    from onthejob.record.reading import Episode
+    from onthejob.record.from_rows import Episode
     from onthejob.rollout.episode import Encoder
     from onthejob.rollout.origin import Origin
 
@@ -104,8 +104,8 @@ class ReplayRecord:
 
     def _episodes(self, run: Run, options: Train, encoder: Encoder | None) -> Iterator[tuple[Episode, Played | str]]:
         """Each recorded episode, and how it went again, or why it could not."""
-        from onthejob.evaluate.again import Rules, play_again, sampled_in
         from onthejob.evaluate.recorded import recorded_scales
+        from onthejob.evaluate.reexecute import Rules, play_again, sampled_in
         from onthejob.rollout.branch import BranchScorer
         from onthejob.train.collected import FACT as COLLECTED
 
@@ -183,7 +183,7 @@ def _short(value: object) -> str:
 def _game(path: Path, terminal: Terminal) -> int:
     """Play a game again, then print hash and figures; 1 when the hash is another one."""
     from onthejob.office import make_office
-    from onthejob.rollout.replay import Replay, execute
+    from onthejob.rollout.game_file import Replay, execute
 
     replay = Replay.read(path)
     if replay.task.env != "office":

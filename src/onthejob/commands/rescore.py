@@ -17,16 +17,16 @@ from onthejob.commands.removed import check_record
 from onthejob.commands.runs import RUNS, existing_run, run_folder
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
+from onthejob.envs.claw.episode_reward import RewardConfig, reward_of
 from onthejob.envs.claw.replies import parse
-from onthejob.envs.claw.reward import RewardConfig, reward_of
 from onthejob.envs.claw.stops import StopTable, stop_table
 from onthejob.errors import ConfigError, RecordError
 from onthejob.types import Split, StopReason, Task, Trajectory, Turn
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.sandbox import SandboxHost
-    from onthejob.evaluate.matched import Earlier
-    from onthejob.evaluate.rescore import Judged
+    from onthejob.evaluate.pass_fail import Earlier
+    from onthejob.evaluate.rescoring import Judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class RescoreRun:
     def _groups(self, folder: Path, terminal: Terminal) -> int:
         """The groups of a run."""
         from onthejob.commands.train import recorded_options
-        from onthejob.evaluate.rescore import policy_delta, rescore, summary
+        from onthejob.evaluate.rescoring import policy_delta, rescore, summary
         from onthejob.record import Run
 
         with Run.open(folder, readonly=True) as run, ExitStack() as stack:
@@ -106,10 +106,10 @@ class RescoreRun:
 
     def _teams(self, path: Path, terminal: Terminal) -> int:
         """The episodes of a comparison, team by team."""
+        from onthejob.commands.env_options import read_options
         from onthejob.commands.train import Train
-        from onthejob.commands.workplaces import read_options
-        from onthejob.evaluate.matched import read_comparison
-        from onthejob.evaluate.rescore import rescore_team, saving
+        from onthejob.evaluate.pass_fail import read_comparison
+        from onthejob.evaluate.rescoring import rescore_team, saving
 
         comparison = read_comparison(path)
         if not comparison.env:
@@ -159,7 +159,7 @@ class RescoreRun:
 
 def comparison_file(named: str) -> Path | None:
     """The file of a comparison, by its path or by the name under which it was kept; None where a run is meant."""
-    from onthejob.evaluate.matched import kept_path
+    from onthejob.evaluate.pass_fail import kept_path
 
     if (path := Path(named)).is_file():
         return path
@@ -176,7 +176,7 @@ class Compared:
 
     def find(self, wanted: str) -> Task | None:
         """The task of this id; None when there is none, or one of another content."""
-        from onthejob.evaluate.compare import task_key
+        from onthejob.evaluate.comparison import task_key
 
         if self._tasks is None:
             self._tasks = {task.id: task for task in self._place.tasks(Split(self._comparison.split))}
@@ -221,7 +221,7 @@ class Judging:
         self._env: ClawEnvironment | None = None
 
     def __call__(self, row: Trajectory, metrics: Mapping[str, float]) -> Judged:
-        from onthejob.evaluate.rescore import Judged
+        from onthejob.evaluate.rescoring import Judged
 
         turns = self._length(row)
         found, known = metrics, Known.ASSUMED

@@ -17,11 +17,7 @@ FORM = "Write it as in TRL: `def reward(prompts, completions, **columns) -> list
 
 
 def check_reward(options: Train) -> None:
-    """Refuse a function of --reward that cannot be called, or that has no effect here.
-
-    Raises:
-        ConfigError: says which, and the remedy.
-    """
+    """Refuse a function of --reward that cannot be called, or that has no effect here."""
     ref = options.reward
     if not ref:
         return

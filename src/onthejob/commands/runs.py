@@ -27,11 +27,7 @@ def run_folder(named: Path) -> Path:
 
 
 def existing_run(named: Path) -> Path:
-    """As `run_folder`.
-
-    Raises:
-        ConfigError: there is neither.
-    """
+    """As `run_folder`."""
     folder = run_folder(named)
     if not folder.exists():
         raise ConfigError(f"there is no run {named}: neither that folder nor {RUNS / named}. `onthejob runs ls` shows the runs.")

@@ -10,7 +10,7 @@ import tyro
 
 from onthejob.checkout import checks_folder
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.envs.claw.sandbox.contract import SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import SandboxHost
 from onthejob.errors import ConfigError, SandboxError
 
 PROGRAMS = {
@@ -52,7 +52,7 @@ class Doctor:
         from onthejob.envs.claw.sandbox.faults import all_faults, try_one
         from onthejob.envs.claw.sandbox.host import BwrapHost
         from onthejob.envs.claw.sandbox.requirements import describe_bwrap, find_bwrap
-        from onthejob.envs.claw.sandbox.sharing import shared
+        from onthejob.envs.claw.sandbox.shared_outside import shared
 
         faults = all_faults()
         unknown = sorted(set(self.faults) - {fault.number for fault in faults})

@@ -86,11 +86,7 @@ def test_good_play_earns_more_than_bad_play():
 
 
 def write(name: str, folder: Path) -> tuple[Path, Path]:
-    """Write NAME.py and test_NAME.py; returns their paths.
-
-    Raises:
-        ConfigError: a name that no module or class can have, or a file that exists.
-    """
+    """Write NAME.py and test_NAME.py; returns their paths."""
     module = name.replace("-", "_").lower()
     kind = "".join(part[:1].upper() + part[1:] for part in re.split("[_-]", name))
     if not NAME.fullmatch(name) or keyword.iskeyword(module):

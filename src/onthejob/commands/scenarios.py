@@ -22,8 +22,8 @@ class List:
 
     def run(self, terminal: Terminal) -> int:
         """Print one row per scenario."""
+        from onthejob.envs.office.company_state import HELD_OUT
         from onthejob.envs.office.scenarios import SHIPPED, is_held_out, load
-        from onthejob.envs.office.state import HELD_OUT
 
         scenarios = [load(name) for name in (*SHIPPED, *HELD_OUT)]
         rows = [

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from onthejob.commands.env_options import EnvOptions, check_parsed, starting
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, check_parsed, starting
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,19 +75,11 @@ class Env:
             return self._serve(terminal, app, held)
 
     def fitted(self, place: Workplace, terminal: Terminal) -> Workplace:
-        """The workplace with the options that follow from others.
-
-        Raises:
-            ConfigError: they cannot.
-        """
+        """The workplace with the options that follow from others."""
         return place
 
     def check(self, place: Workplace) -> None:
-        """Refuse options that cannot work, or have no effect here.
-
-        Raises:
-            ConfigError: says which.
-        """
+        """Refuse options that cannot work, or have no effect here."""
         place.check()
 
     def _serve(self, terminal: Terminal, app: FastAPI, held: socket.socket) -> int:
@@ -111,11 +103,7 @@ class Env:
 
 
 def read_key(path: Path) -> str:
-    """The trainer's key in a file.
-
-    Raises:
-        ConfigError: the file cannot be read, or does not hold one line of at least 16 characters.
-    """
+    """The trainer's key in a file."""
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -126,11 +114,7 @@ def read_key(path: Path) -> str:
 
 
 def allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files to `wanted`.
-
-    Raises:
-        ConfigError: the system does not allow so many.
-    """
+    """Raise this process's limit of open files to `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from onthejob.commands.fitting import local_window
-from onthejob.commands.seats import ModelOptions
+from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.player_specs import ModelOptions
+from onthejob.commands.prompt_lengths import local_window
 from onthejob.commands.serve import Env
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.errors import ConfigError
 from onthejob.office import Office, counter, reader_of
 

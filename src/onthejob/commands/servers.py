@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.player_specs import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.declared import ROLE
 from onthejob.envs.office.env import SEATS
@@ -183,11 +183,7 @@ class Trainer:
 
 
 def check_certificate(certificate: Path | None, key: Path | None) -> None:
-    """Refuse files that TLS cannot use before a model is loaded.
-
-    Raises:
-        ConfigError: a file cannot be read, is not in PEM form, or the key is not the certificate's.
-    """
+    """Refuse files that TLS cannot use before a model is loaded."""
     if certificate is None or key is None:
         return
     try:
@@ -216,7 +212,7 @@ def start_server(
     """
     from transformers import AutoTokenizer
 
-    from onthejob.models.base import weights_digest
+    from onthejob.models.base_model import weights_digest
     from onthejob.serve.intake import BaseShape, Intake, IntakeLimits
     from onthejob.serve.publish import Probe, Publisher, Slots
     from onthejob.serve.server import ModelServer
@@ -293,11 +289,7 @@ def wait_for_end(server: ModelServer) -> None:
 
 
 def check_roles(roles: Sequence[str]) -> None:
-    """Refuse roles that no one workplace has; names that no built-in one uses are those of an environment of the user's own.
-
-    Raises:
-        ConfigError: there are none, some are of different workplaces, or one cannot name an adapter.
-    """
+    """Refuse roles that no one workplace has; names that no built-in one uses are those of an environment of the user's own."""
     places = {name: resolve(name).roles for name in BUILT_IN}
     strange = not {role for names in places.values() for role in names} & set(roles)
     if roles and strange and all(ROLE.fullmatch(role) for role in roles):

@@ -233,12 +233,8 @@ class PushRun(Upload):
 
 
 def chosen_adapters(what: str) -> dict[str, Adapter]:
-    """Role -> adapter of WHAT: as `named_adapters`, and of one role alone where `:ROLE` follows.
-
-    Raises:
-        ConfigError: there is no such run, folder, iteration or role.
-    """
-    from onthejob.commands.seats import named_adapters
+    """Role -> adapter of WHAT: as `named_adapters`, and of one role alone where `:ROLE` follows."""
+    from onthejob.commands.player_specs import named_adapters
 
     before, colon, role = what.rpartition(":")
     if not colon or role == "best" or role.isdigit() or Path(what).exists():

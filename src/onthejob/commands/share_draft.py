@@ -24,21 +24,13 @@ def place_of(repo: str, out: Path | None) -> Path:
 
 
 def check_license(license: str) -> None:
-    """Refuse what cannot be an id of a license; whether the Hub knows it is the Hub's to say.
-
-    Raises:
-        ConfigError: it is no such id.
-    """
+    """Refuse what cannot be an id of a license; whether the Hub knows it is the Hub's to say."""
     if license and not all(part.isalnum() for part in license.replace(".", "-").split("-")):
         raise ConfigError(f"{license!r} is no id of a license. Give one of the Hub's, e.g. --license apache-2.0.")
 
 
 def check_places(repo: str, *, dry_run: bool, out: Path | None) -> None:
-    """Refuse --out without --dry-run, and a folder of --dry-run that exists.
-
-    Raises:
-        ConfigError: as said.
-    """
+    """Refuse --out without --dry-run, and a folder of --dry-run that exists."""
     if out is not None and not dry_run:
         raise ConfigError("--out has no effect without --dry-run: what is uploaded is kept on the Hub. Leave it out.")
     if dry_run:
@@ -46,11 +38,7 @@ def check_places(repo: str, *, dry_run: bool, out: Path | None) -> None:
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that exists, or cannot be made.
-
-    Raises:
-        ConfigError: as said.
-    """
+    """Refuse a folder that exists, or cannot be made."""
     if out.exists() or out.is_symlink():
         raise ConfigError(f"{out} exists, and nothing is overwritten. Remove it, or name another folder with --out.")
     check_folder(out, "--out")
@@ -73,11 +61,7 @@ def drafted(repo: str, *, dry_run: bool, out: Path | None) -> Iterator[Path]:
 
 
 def refuse_secrets(folder: Path, terminal: Terminal) -> None:
-    """Refuse files that contain a key of this environment, and warn about lines that look like one.
-
-    Raises:
-        ConfigError: names the file, and never the key.
-    """
+    """Refuse files that contain a key of this environment, and warn about lines that look like one."""
     from huggingface_hub import get_token
 
     from onthejob.texts import redacted, secrets_of_environment, without

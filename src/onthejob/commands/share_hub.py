@@ -51,11 +51,7 @@ class Listed:
 
 
 def check_repo(repo: str, revision: str = "main") -> None:
-    """Refuse what cannot be a repository or a revision.
-
-    Raises:
-        ConfigError: it is not OWNER/NAME in the Hub's characters, or the revision is no branch, tag or commit.
-    """
+    """Refuse what cannot be a repository or a revision."""
     if not _REPO.fullmatch(repo) or len(repo) > MOST_NAME or "--" in repo or ".." in repo or repo.endswith(".git"):
         raise ConfigError(
             f"{repo!r} is no repository of the Hub. Give OWNER/NAME: letters, digits, `-`, `_` and `.`, at most {MOST_NAME} "
@@ -66,11 +62,7 @@ def check_repo(repo: str, revision: str = "main") -> None:
 
 
 def check_token() -> None:
-    """Refuse to begin an upload without a token.
-
-    Raises:
-        ConfigError: there is none, or the Hub is switched off.
-    """
+    """Refuse to begin an upload without a token."""
     from huggingface_hub import constants, get_token
 
     if constants.is_offline_mode():

@@ -18,7 +18,7 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.track.sync import Sync as OneTracker
+    from onthejob.track.send_record import Sync as OneTracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class Sync:
             signal.signal(signal.SIGTERM, lambda *_: over.set())
             os.nice(NICEST)
         from onthejob.track.place import anchored, check_trackers, maker
-        from onthejob.track.state import held
-        from onthejob.track.sync import Sync as OneTracker
-        from onthejob.track.sync import once
+        from onthejob.track.send_record import Sync as OneTracker
+        from onthejob.track.send_record import once
+        from onthejob.track.sent_state import held
 
         folder = existing_run(self.path)
         check_trackers(self.track)
@@ -76,7 +76,7 @@ class Sync:
         return 0
 
     def _follow(self, sync: OneTracker, over: threading.Event) -> None:
-        from onthejob.track.sync import follow, is_over
+        from onthejob.track.send_record import follow, is_over
 
         if self.with_parent:
             follow(sync, ended=over.is_set, wait=lambda seconds: _pause(over, seconds))

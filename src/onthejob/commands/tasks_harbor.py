@@ -46,9 +46,6 @@ def validate_harbor(
         jobs: tasks that run at the same time.
         runs: how often each task is tried, with nothing done and with its solution.
         report: file for all findings, as JSON.
-
-    Raises:
-        ConfigError: no such folder or root file system, or the report cannot be written.
     """
     from onthejob.envs.harbor.packages import system_at
     from onthejob.envs.harbor.support import table_of
@@ -83,9 +80,9 @@ def _proofs(
 ) -> dict[str, Proof]:
     """Every task's proof, by name."""
     from onthejob.envs.harbor.folder import read
+    from onthejob.envs.harbor.harbor_work import open_images
     from onthejob.envs.harbor.proof import Finding, Proof, prove
     from onthejob.envs.harbor.support import support_of
-    from onthejob.envs.harbor.work import open_images
     from onthejob.interop.harbor import HarborRules
 
     name_of_engine = None if engine is None else engine.name
@@ -139,11 +136,7 @@ def _row(support: Support, proof: Proof | None) -> dict[str, Any]:
 
 
 def check_harbor_options(ref: str, *, files: Sequence[Path], runs: int) -> None:
-    """Refuse options that mean nothing for Harbor tasks.
-
-    Raises:
-        ConfigError: names them.
-    """
+    """Refuse options that mean nothing for Harbor tasks."""
     if not ref.startswith(SCHEME):
         raise ConfigError(f"--env {ref} has no tasks that can be validated. Name harbor:FOLDER, or leave it out for the claw's.")
     if files:

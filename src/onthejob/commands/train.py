@@ -12,47 +12,44 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
-from onthejob.commands.fitting import opened
-from onthejob.commands.judging import JudgingOptions, check_judge
+from onthejob.commands.env_options import OFFICE, EnvOptions, as_table, read_options, starting
+from onthejob.commands.judging import JudgingOptions
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
+from onthejob.commands.player_specs import HostedLimits, ModelOptions, absolute_source, adapters_for
+from onthejob.commands.prompt_lengths import opened
 from onthejob.commands.removed import check_record, flag_of
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
-from onthejob.commands.seats import HostedLimits, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.train_bundles import check_bundles, update_from_bundles
-from onthejob.commands.train_collected import check_collected, collected_states, fitted_to_collected, with_collected
+from onthejob.commands.train_bundles import update_from_bundles
+from onthejob.commands.train_checks import check_options
+from onthejob.commands.train_collected import collected_states, fitted_to_collected, with_collected
+from onthejob.commands.train_servers import sampler_here, servers_ready, updated_by
 from onthejob.commands.training import (
     assemble,
     corrected,
-    frozen_seats,
     look,
     planned,
     replay,
     room_of,
     run_loop,
-    sampler_here,
     seated,
-    servers_ready,
     shape_asked,
     task_pool,
     tracked,
-    updated_by,
 )
-from onthejob.commands.workplace import Workplace, changed
-from onthejob.commands.workplaces import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
+from onthejob.learn.sharing import check_equal
 from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
 from onthejob.serve.server import ServerOptions
 from onthejob.train import TrainConfig
-from onthejob.train.config import check_advantages, check_opponents
 from onthejob.types import Adapter
 
 if TYPE_CHECKING:
@@ -157,13 +154,13 @@ class Train:
 
     def run(self, terminal: Terminal) -> int:
         """Train, resume, look, replay an update, or print the configuration."""
-        return self._fitted()._run(terminal)
+        return self.fitted()._run(terminal)
 
     def _run(self, terminal: Terminal) -> int:
         if self.print_config:
             terminal.result(self._settings(), self._toml())
             return 0
-        self._check()
+        check_options(self)
         if self.from_bundles is not None:
             return update_from_bundles(self, self.from_bundles, terminal)
         if self.from_groups:
@@ -179,19 +176,19 @@ class Train:
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        return Workplace(ref=self.env, env=self._own).fitted(model=self.model.name)
+        return Workplace(ref=self.env, env=self.environment).fitted(model=self.model.name)
 
     @property
-    def _own(self) -> Env:
+    def environment(self) -> Env:
         return starting(self.env, "Train") if self.own is None else self.own
 
-    def _fitted(self) -> Train:
+    def fitted(self) -> Train:
         """These options with what follows from others.
 
         That is the limits that options of the environment set, where the loop's own were left at their defaults, dr_grpo's
         constant, and the roles that are left to be trained.
         """
-        usual, now, loop = Workplace(ref=self.env, env=type(self._own)()).loop(), self.place().loop(), self.train
+        usual, now, loop = Workplace(ref=self.env, env=type(self.environment)()).loop(), self.place().loop(), self.train
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
@@ -204,90 +201,7 @@ class Train:
         frozen, roles = {seat.partition("=")[0] for seat in self.freeze}, self.roles
         if frozen and roles == self.place().roles:
             roles = tuple(role for role in roles if role not in frozen)
-        return dataclasses.replace(self, own=self._own, roles=roles, train=loop, learner=learner)
-
-    def _check(self) -> None:
-        place = self.place()
-        unknown = [role for role in self.roles if role not in place.roles]
-        if unknown or not self.roles:
-            raise ConfigError(
-                f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown) or 'none'}.{place.why_not(unknown)}"
-            )
-        if self.freeze:
-            frozen_seats(self.freeze, place.roles, self.roles)
-            if self.from_groups:
-                raise ConfigError("--freeze has no effect on a recorded update. Leave it out.")
-        if self.train.past and self.sampler != "in-process":
-            raise ConfigError(
-                f"--opponents {self.train.opponents} plays several versions of a role at once, and --sampler {self.sampler} has "
-                "one of each. Leave one of them out."
-            )
-        check_opponents(self.train, self.roles)
-        if self.train.adapters != PER_ROLE and len(self.roles) < 2:
-            raise ConfigError(f"--adapters {self.train.adapters} has no effect with one trained role. Leave it out.")
-        if len(adapter_sets(self.train.adapters, self.roles)) < len(self.roles) and self.from_groups:
-            raise ConfigError("--adapters has no effect with --from-groups: the record says who shared one. Leave it out.")
-        for flag, ref in self._plugins().items():
-            function_of(ref, flag)
-            if self.trainer and flag == "--learner.loss.loss":
-                raise ConfigError(
-                    f"{flag} {ref} is code of this machine, and --trainer makes the updates on another. Leave one out."
-                )
-        if self.reference and not self.from_groups and self.from_bundles is None:
-            raise ConfigError(
-                "--reference has no effect without --from-groups or --from-bundles. Leave it out, or name what is updated from."
-            )
-        if self.resume is not None:
-            now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output", "own")
-            usual = type(self).starting(self.env)._fitted()
-            given = _differing(self, dataclasses.replace(usual, **{name: getattr(self, name) for name in now}))
-            given += _differing(self._own, usual._own, "env.")
-            given += ["--env"] if self.env != OFFICE else []
-            if given:
-                longer = " For more iterations give --extend." if "--iterations" in given else ""
-                raise ConfigError(
-                    f"--resume continues with the run's own options. Omit {', '.join(given)}, or start a new run.{longer}"
-                )
-        elif self.extend:
-            raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
-        if self.sampler == "worker" and not self.trainer and self.resume is None:
-            raise ConfigError("--sampler worker samples on the training worker's machine. Name it with --trainer.")
-        if not self.trainer and self.trainer_wait_s != Train().trainer_wait_s:
-            raise ConfigError("--trainer-wait-s has no effect without --trainer. Leave it out, or name the worker.")
-        if not 0.0 <= self.trainer_wait_s < float("inf"):
-            raise ConfigError(f"trainer_wait_s must be finite and >= 0 seconds, got {self.trainer_wait_s}.")
-        if self.trainer and self.from_groups:
-            raise ConfigError("--from-groups repeats the update in this process. Leave --trainer out.")
-        if self.smoke and self.from_groups:
-            raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
-        if self.from_bundles is not None:
-            check_bundles(self)
-        check_collected(self)
-        if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
-            got = f"{self.eval_tasks} and {self.eval_temperature}"
-            raise ConfigError(f"eval_tasks must be >= 1 and eval_temperature finite and >= 0, got {got}.")
-        judging = [f for f in dataclasses.fields(self) if f.name.startswith("eval_") and changed(self, f)]
-        if judging and not self.train.eval_every:
-            flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
-            raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
-        if self.train.grouping == "branch" and not place.forkable:
-            raise ConfigError(f"--grouping branch needs a workplace that can be forked, and the {self.env} cannot. Leave it out.")
-        if self.trainer:
-            from onthejob.serve.remote import token_from
-
-            token_from()
-        if self.track:
-            from onthejob.track import check_trackers
-
-            if self.smoke or self.from_groups:
-                raise ConfigError("--track follows a run, and nothing is recorded here. Leave it out.")
-            check_trackers(self.track)
-        check_advantages(self.train)
-        place.check(training=True)
-        check_reward(self)
-        if not place.env.hosted_partner:
-            place.partners()
-        check_judge(self)
+        return dataclasses.replace(self, own=self.environment, roles=roles, train=loop, learner=learner)
 
     def _check_new(self) -> None:
         """Refuse a name or a folder in which no new run can be made."""
@@ -301,11 +215,11 @@ class Train:
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
         found = {key: value for key, value in jsonable(self).items() if key not in (*PLACE, "own")}
-        if plugins := self._plugins():
+        if plugins := self.plugins():
             found |= {"sources": {ref: source_digest(ref, flag) for flag, ref in plugins.items()}}
-        return found | {"env": as_table(self.env, self._own, fingerprint=self.place().fingerprint)}
+        return found | {"env": as_table(self.env, self.environment, fingerprint=self.place().fingerprint)}
 
-    def _plugins(self) -> dict[str, str]:
+    def plugins(self) -> dict[str, str]:
         """Flag -> reference of each function of the user's that the run calls."""
         loss, advantage = self.learner.loss, self.train.advantage
         found = {"--learner.loss.loss": loss.loss if loss.own else "", "--advantage.estimator": advantage.estimator}
@@ -315,7 +229,7 @@ class Train:
     def _toml(self) -> str:
         """These options as a file for --config."""
         written = to_toml(_found_everywhere(self), without=(*PLACE, "own", "env"))
-        own = dataclasses.replace(self._own, **self._own.anchored())  # type: ignore[type-var]
+        own = dataclasses.replace(self.environment, **self.environment.anchored())  # type: ignore[type-var]
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
     def _train(self, terminal: Terminal) -> int:
@@ -395,7 +309,7 @@ class Train:
 
         with Run.open(resume, readonly=True) as recorded:
             again = recorded_options(recorded, resume=True)
-        for flag, ref in again._plugins().items():
+        for flag, ref in again.plugins().items():
             function_of(ref, flag)
         check_reward(again)
         if again.sampler == "worker" and not self.trainer:
@@ -408,21 +322,6 @@ class Train:
         if extend and extend < own:
             raise ConfigError(f"--extend must be >= {own}, the run's own number, got {extend}.")
         return dataclasses.replace(self, train=dataclasses.replace(self.train, iterations=extend or own))
-
-
-def _differing(first: Any, second: Any, prefix: str = "") -> list[str]:
-    """The flags in which two sets of options differ."""
-    flags = []
-    for option in dataclasses.fields(first):
-        one, other = getattr(first, option.name), getattr(second, option.name)
-        if one == other:
-            continue
-        if dataclasses.is_dataclass(one) and type(one) is type(other):
-            # The options of the loop have no prefix on the command line.
-            flags += _differing(one, other, "" if option.name == "train" else f"{prefix}{option.name}.")
-        else:
-            flags.append(f"--{prefix}{option.name.replace('_', '-')}")
-    return flags
 
 
 def anchored(options: Train) -> Train:
@@ -455,10 +354,6 @@ def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = 
         run: the record.
         without: keys of its configuration that are no options of `train`.
         resume: the run is to be continued.
-
-    Raises:
-        ConfigError: they are not those of this version's `train`, or the run is to be continued and was made with an option
-            that is gone.
     """
     config = {key: value for key, value in run.config.items() if key not in (*without, "sources")}
     config, gone = check_record(_without_none(config))
@@ -473,7 +368,7 @@ def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = 
         log.warning("%s was made with %s, which this version does not have: it cannot be continued", run.path, stated)
     read = read_options(Train, config, f"the configuration of {run.path}")
     recorded = run.config.get("sources") or {}
-    for flag, ref in read._plugins().items():
+    for flag, ref in read.plugins().items():
         try:
             now = source_digest(ref, flag)
         except ConfigError as error:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onthejob.commands.bundles import bundled_groups, check_tokens
+from onthejob.commands.bundle_groups import bundled_groups, check_tokens
+from onthejob.commands.player_specs import adapters_for, named_adapters
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import adapters_for, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.training import assemble, planned
 from onthejob.errors import ConfigError
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_bundles(options: Train) -> None:
-    """Refuse options that have no effect where nothing is played.
-
-    Raises:
-        ConfigError: names them.
-    """
+    """Refuse options that have no effect where nothing is played."""
     loop = options.train
     given = {
         "--from-groups": options.from_groups, "--smoke": options.smoke, "--resume": options.resume, "--freeze": options.freeze,
@@ -125,11 +121,7 @@ def _corrected(options: Train, bundled: Sequence[Bundled], terminal: Terminal) -
 
 
 def _references(options: Train, learner: Learner, base_digest: str) -> dict[str, Snapshot]:
-    """Role -> the policy of the KL term: --reference, or the adapter as it is at the start.
-
-    Raises:
-        ConfigError: --reference lacks a role.
-    """
+    """Role -> the policy of the KL term: --reference, or the adapter as it is at the start."""
     from onthejob.learn.adapter_files import load_adapter
     from onthejob.learn.lora import Snapshot, load_state
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onthejob.commands.collected import check_same_place, load_collected
+from onthejob.commands.collected_runs import check_same_place, load_collected
 from onthejob.commands.terminal import Terminal
 from onthejob.errors import ConfigError
 from onthejob.rollout.collect import CollectConfig
@@ -26,11 +26,7 @@ LIBRARY = ("library_tasks", "library_per_day", "library_refresh")
 
 
 def fitted_to_collected(loop: TrainConfig, usual: TrainConfig) -> CollectConfig:
-    """`loop.collect`, in which every segment starts in the library, and nothing enters it.
-
-    Raises:
-        ConfigError: an option that says otherwise; names the values with which a file that sets it can be used.
-    """
+    """`loop.collect`, in which every segment starts in the library, and nothing enters it."""
     given = {
         f"--collect.{name.replace('_', '-')}": 0
         for name in SHARES
@@ -49,11 +45,7 @@ def fitted_to_collected(loop: TrainConfig, usual: TrainConfig) -> CollectConfig:
 
 
 def check_collected(options: Train) -> None:
-    """Refuse options with which no segment can start in a collected turn.
-
-    Raises:
-        ConfigError: names them.
-    """
+    """Refuse options with which no segment can start in a collected turn."""
     if not options.collected:
         return
     if options.train.grouping != "branch":

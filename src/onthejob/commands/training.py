@@ -9,10 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from onthejob.commands.fitting import Fit, opened
 from onthejob.commands.judging import judge_of
-from onthejob.commands.rewarding import reward_of
-from onthejob.commands.seats import (
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.player_specs import (
     HostedOptions,
     HostedSeats,
     adapters_folder,
@@ -21,9 +20,11 @@ from onthejob.commands.seats import (
     lora_of,
     named_adapters,
 )
+from onthejob.commands.prompt_lengths import Fit, opened
+from onthejob.commands.rewarding import reward_of
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.train_collected import collected_states, with_collected
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.train_servers import make_sampler, sampler_here, servers_ready, updated_by
 from onthejob.errors import ConfigError
 from onthejob.rollout.library import Entry
 from onthejob.rollout.pool import TaskPool
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.serve.freed import Freed
-    from onthejob.serve.server import ServerConfig
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -77,12 +76,7 @@ def assemble(
 
 
 def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> Train:
-    """`options` with the shape of the adapters that will be trained, which is reported; no weights are read.
-
-    Raises:
-        ConfigError: the shapes of `init` and --lora do not fit each other, an option of adapters that these are not, or targets
-            that the model does not have.
-    """
+    """`options` with the shape of the adapters that will be trained, which is reported; no weights are read."""
     from onthejob.stack import plan_lora
 
     lora = plan_lora(options.model.name, shape_asked(options, init), progress=terminal.progress)
@@ -90,11 +84,7 @@ def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | No
 
 
 def shape_asked(options: Train, init: Mapping[str, Adapter] | None) -> LoraSpec:
-    """The shape of the adapters as far as it does not depend on the model.
-
-    Raises:
-        ConfigError: as `planned`, but for targets.
-    """
+    """The shape of the adapters as far as it does not depend on the model."""
     from onthejob.learn.learner import LearnerConfig
 
     lora = lora_of(options.init, options.roles, options.lora) if init else options.lora
@@ -121,9 +111,6 @@ def frozen_seats(freeze: Sequence[str], roles: Sequence[str], trained: Sequence[
         freeze: each `ROLE=ADAPTERS`.
         roles: of the environment.
         trained: those of them that are trained.
-
-    Raises:
-        ConfigError: no such role, one named twice or trained, or no adapter of it there.
     """
     found: dict[str, Adapter] = {}
     for seat in freeze:
@@ -171,31 +158,6 @@ def seated(options: Train) -> Iterator[Others]:
         yield Others(partners, judge_of(options.judge, options.judging, hosted, place) if options.judge else None)
 
 
-def servers_ready(options: Train, terminal: Terminal) -> None:
-    """Reach the worker of `--trainer` and look at what vLLM needs, before a model is loaded.
-
-    Raises:
-        ConfigError: no token, a worker that lacks something, no vLLM, or its port is taken.
-        ServeError: the worker does not answer.
-    """
-    if options.trainer:
-        from onthejob.serve.remote import reach, token_from
-
-        terminal.progress(f"connecting to the training worker at {options.trainer}")
-        reach(options.trainer, token=token_from(), roles=options.roles, samples=options.sampler == "worker")
-    if options.sampler == "vllm":
-        from onthejob.serve.server import check_start
-
-        check_start(server_of(options))
-
-
-def server_of(options: Train) -> ServerConfig:
-    """The vLLM of a run with these options."""
-    from onthejob.serve.server import ServerConfig
-
-    return ServerConfig.of_run(options.server, quantized=options.model.quantize != "none")
-
-
 @contextmanager
 def tracked(names: Sequence[str], run: Path, terminal: Terminal) -> Iterator[None]:
     """Let trackers follow a run; what they have not received at its end is said, with the command that sends it."""
@@ -239,17 +201,18 @@ def run_loop(
     resume: bool = False,
 ) -> TrainResult:
     """Train in a workplace that is open; `sampler` is that of this process, None where another program samples."""
-    from onthejob.train import train
+    from onthejob.loop import train
+    from onthejob.train import Setup
 
     with ExitStack() as helpers:
         judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
         if judge is not None:
             helpers.callback(judge.close)
         place = options.place()
-        samples = sampler or _sampler(options, stack, learner, run, terminal, helpers)
+        samples = sampler or make_sampler(options, stack, learner, run, terminal, helpers)
         partners = {**others.partners, **_frozen(options, samples)}
-        return train(
-            options.train,
+        setup = Setup(
+            config=options.train,
             make_env=make_env,
             pool=pool,
             learner=learner,
@@ -257,25 +220,25 @@ def run_loop(
             encoder=stack.chat,
             run=run,
             partners=partners,
-            trained_roles=options.roles,
+            roles=tuple(options.roles),
             base_digest=stack.digest,
             evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
-            collected=collected,
+            collected=tuple(collected),
             on_progress=lambda report: terminal.progress(line(report, options.train.grouping)),
-            resume=resume,
         )
+        return train(setup, resume=resume)
 
 
 def _frozen(options: Train, sampler: Sampler) -> dict[str, Policy]:
     """Role -> the adapter that plays it without being trained, published to `sampler`."""
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
     adapters = frozen_seats(options.freeze, options.place().roles, options.roles)
     for adapter in adapters.values():
         sampler.publish(adapter)
-    return {role: InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
+    return {role: AdapterPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
 
 
 def look(options: Train, terminal: Terminal) -> int:
@@ -402,69 +365,5 @@ def _validator(
     )
 
 
-def sampler_here(options: Train, stack: Stack) -> Sampler | None:
-    """The sampler of this process, made before a run exists: a base that it cannot compute leaves no empty run behind."""
-    return stack.sampler(goes_on=options.place().env.goes_on) if options.sampler == "in-process" else None
-
-
-def _sampler(options: Train, stack: Stack, learner: Learner, run: Run, terminal: Terminal, helpers: ExitStack) -> Sampler:
-    """The sampler of another program; a server that is started ends with `helpers`."""
-    if options.sampler == "worker":
-        from onthejob.serve.remote import token_from
-        from onthejob.serve.remote_sampler import RemoteSampler
-
-        far = RemoteSampler(
-            options.trainer, stack.chat, base_digest=stack.digest, token=token_from(), gone_s=options.trainer_wait_s
-        )
-        helpers.callback(far.close)
-        return far
-    from onthejob.commands.servers import PROBE_TEXT, start_server
-    from onthejob.models.fetch import fetch
-    from onthejob.record.listing import FREED
-    from onthejob.serve.publish import trainer_scores
-    from onthejob.serve.vllm import VllmSampler
-
-    def keep_freed(freed: Freed) -> None:
-        run.live(FREED, freed.as_dict())
-
-    base = fetch(options.model.name, progress=terminal.progress)
-    server, publisher = start_server(
-        base,
-        server_of(options),
-        roles=len(options.roles) + len(options.freeze),
-        rank=options.lora.rank,
-        files=run.path / "server",
-        terminal=terminal,
-        on_freed=keep_freed,
-    )
-    helpers.callback(server.stop)
-    ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
-    return VllmSampler(
-        server.client,
-        stack.chat,
-        publisher,
-        expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids) if adapter.role in options.roles else None,
-        recover=server.recover,
-    )
-
-
 def _counts(stops: Mapping[StopReason, int]) -> str:
     return ", ".join(f"{count} {stop}" for stop, count in stops.items())
-
-
-@contextmanager
-def updated_by(options: Train, stack: Stack, learner: LocalLearner) -> Iterator[Learner]:
-    """Who makes the updates: `learner`, or the worker of `--trainer`, which is reached before a run exists.
-
-    Raises:
-        ConfigError: no token, or a worker that does not fit.
-        ServeError: the worker does not answer.
-    """
-    if not options.trainer:
-        yield learner
-        return
-    from onthejob.serve.remote import RemoteLearner, token_from
-
-    made = RemoteLearner(learner, options.trainer, base_digest=stack.digest, token=token_from(), gone_s=options.trainer_wait_s)
-    with closing(made) as remote:
-        yield remote

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 
 from onthejob.api.asking import Asking
-from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
+from onthejob.commands.collected_runs import collected_folder, free_seed, modes_of, office_place, open_collected
 from onthejob.commands.env import group_prefix
-from onthejob.commands.fitting import Fit
+from onthejob.commands.env_options import EnvOptions, starting
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.player_specs import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.runs import RUNS, run_folder
-from onthejob.commands.seats import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.view_models import Loader
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, starting
-from onthejob.envs.env import Env, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
@@ -38,7 +39,7 @@ from onthejob.office import Office
 from onthejob.train.collected import TEMPERATURE
 
 if TYPE_CHECKING:
-    from onthejob.api.tables import Played
+    from onthejob.api.game_tables import Played
     from onthejob.record import Run
     from onthejob.rollout.seats import Mode
 
@@ -102,11 +103,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office in addition to the environment.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office in addition to the environment."""
         return Company()
 
     def tables(self, place: Workplace) -> Workplace | None:
@@ -118,10 +115,10 @@ class View:
 
         from onthejob.api.app import PAGES, create_app
         from onthejob.api.collecting import Collecting
-        from onthejob.api.schema import Reset
+        from onthejob.api.game_tables import Tables
+        from onthejob.api.schema_office import Reset
         from onthejob.api.security import LOOPBACK
-        from onthejob.api.tables import Tables
-        from onthejob.rollout.replay import Replay
+        from onthejob.rollout.game_file import Replay
 
         replay = Replay.read(self.run_) if self.run_ is not None and self.run_.is_file() else None
         root, name = (self.root, "")
@@ -223,7 +220,7 @@ def opened_for(folder: Path, asking: Asking) -> Run:
 
 def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:
     """How an environment is opened for playing, and closed."""
-    from onthejob.api.tables import Played
+    from onthejob.api.game_tables import Played
     from onthejob.compat.served import served
 
     @contextmanager
@@ -290,7 +287,7 @@ class Away(HostedSeats):
 
     def __init__(self, options: HostedOptions) -> None:
         from onthejob.api.players import HOSTED_RETRIES
-        from onthejob.api.world import PROFILE
+        from onthejob.api.seated import PROFILE
 
         # As a world shows prompts and corrects replies; the limit of a reply is the catalogue's where it is longer.
         office = Office(profile=PROFILE, retries=HOSTED_RETRIES)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.api.asking import Asking, asking_in
-from onthejob.commands.fitting import Fit
-from onthejob.commands.seats import BASE, PARTNER, ModelOptions, adapters_for, load_model
+from onthejob.commands.player_specs import BASE, PARTNER, ModelOptions, adapters_for, load_model
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 
 if TYPE_CHECKING:
     from onthejob.api.players import Loaded
@@ -132,11 +132,7 @@ class Loader:
         return self._bases[name].stack
 
     def _make_room(self, options: ModelOptions, seated: Collection[str]) -> int:
-        """Forget bases until `options.name` fits, and return the bytes of its weights.
-
-        Raises:
-            ConfigError: it does not fit.
-        """
+        """Forget bases until `options.name` fits, and return the bytes of its weights."""
         from onthejob.commands.model import weights_bytes
         from onthejob.models.fetch import fetch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from onthejob.api.asking import Asking
-from onthejob.commands.seats import HostedOptions, ModelOptions
+from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.player_specs import HostedOptions, ModelOptions
 from onthejob.commands.view import Company, View
-from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office, check_customer

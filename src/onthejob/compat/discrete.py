@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.company_state import BLOCKABLE, CATALOGUE, DEPARTMENTS, FOCI, PAINS, SEGMENTS, SEVERITIES
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.roles import ROLES, Role
-from onthejob.envs.office.state import BLOCKABLE, CATALOGUE, DEPARTMENTS, FOCI, PAINS, SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
 View = Mapping[str, Any]

@@ -13,10 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.compat.discrete import APPROVALS, CUSTOMERS, FEATURES, LEADS, REVISIONS
-from onthejob.envs.office.events import EVENTS
-from onthejob.envs.office.roles import Role
-from onthejob.envs.office.scenarios.goals import MEASURES
-from onthejob.envs.office.state import (
+from onthejob.envs.office.company_state import (
     BLOCKABLE,
     DEPARTMENTS,
     FOCI,
@@ -29,6 +26,9 @@ from onthejob.envs.office.state import (
     STAGES,
     TIERS,
 )
+from onthejob.envs.office.events import EVENTS
+from onthejob.envs.office.roles import Role
+from onthejob.envs.office.scenarios.goals import MEASURES
 from onthejob.errors import ConfigError
 
 View = Mapping[str, Any]

@@ -5,9 +5,9 @@
 
     env = gymnasium.make("onthejob/office-sales-v0", scenarios=("churn",), teammates="expert")
 
-`onthejob.compat.office` says what is observed and how one acts. A step is the role's turn and all turns until it is asked again;
-the reward is all that the role was paid in that time. The episode's end is a termination (its length is part of the task and
-shown to the role); pass `max_episode_steps` to `gymnasium.make` to truncate earlier.
+`onthejob.compat.office_spaces` says what is observed and how one acts. A step is the role's turn and all turns until it is asked
+again; the reward is all that the role was paid in that time. The episode's end is a termination (its length is part of the task
+and shown to the role); pass `max_episode_steps` to `gymnasium.make` to truncate earlier.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.compat.colleagues import Teammates, seated
-from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode, retried
+from onthejob.compat.office_spaces import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode, retried
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ContractError, MissingDependency
 from onthejob.types import Split

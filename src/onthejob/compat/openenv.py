@@ -1,8 +1,8 @@
 """Serves an environment under OpenEnv 0.10: typed action, observation and state, and the ASGI application.
 
-Needs `pip install 'onthejob[openenv]'`. Rules that the framework leaves to an environment are in `seat` (no step without a
-reset, none after the end, none after the session was closed) and `frames` (a malformed frame never costs an episode). OpenEnv's
-HTTP `/reset` and `/step` make a new environment for each request, so an episode lives on a WebSocket (`/ws`) only.
+Needs `pip install 'onthejob[openenv]'`. Rules that the framework leaves to an environment are in `seat_session` (no step without
+a reset, none after the end, none after the session was closed) and `websocket_guard` (a malformed frame never costs an episode).
+OpenEnv's HTTP `/reset` and `/step` make a new environment for each request, so an episode lives on a WebSocket (`/ws`) only.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, model_validator
 
 from onthejob import __version__
-from onthejob.compat.frames import BodyGuard, FrameGuard
-from onthejob.compat.seat import Seat, SeatError, Seen, Start
+from onthejob.compat.seat_session import Seat, SeatError, Seen, Start
 from onthejob.compat.served import Served
+from onthejob.compat.websocket_guard import BodyGuard, FrameGuard
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.texts import printable
 from onthejob.types import Split
@@ -135,7 +135,7 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
             seed: whole number >= 0; the same seed, options and replies give the same episode. None draws a training seed.
             episode_id: shown in `state`; by default the task's id.
             kwargs: `role`, `teammates`, `split` with `index`, `max_steps`, `legal`, `injected_state` with `trainer_key` (see
-                `onthejob.compat.seat.Start`), and the workplace's own options. Unknown names are refused.
+                `onthejob.compat.seat_session.Start`), and the workplace's own options. Unknown names are refused.
 
         Raises:
             SeatError: a refused reset leaves the running episode as it was.

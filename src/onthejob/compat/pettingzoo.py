@@ -9,10 +9,11 @@
         mask = observation["action_mask"]
         env.step(None if terminated or truncated else env.action_space(agent).sample(mask))
 
-Agents are `ceo_0`, `dev_0`, ..., the office's six trained roles; the customer is a part of the world. `onthejob.compat.office`
-says what is observed and how one acts. `info["parts"]` holds the named parts of the reward that `last` or `step` returns (its sum
-up to rounding), `info["valid"]` whether the agent's last reply could be executed. With `retries` an agent whose reply was not
-usable is selected again, its text ends with feedback, and `info["retry"]` is the number of the correction.
+Agents are `ceo_0`, `dev_0`, ..., the office's six trained roles; the customer is a part of the world.
+`onthejob.compat.office_spaces` says what is observed and how one acts. `info["parts"]` holds the named parts of the reward that
+`last` or `step` returns (its sum up to rounding), `info["valid"]` whether the agent's last reply could be executed. With
+`retries` an agent whose reply was not usable is selected again, its text ends with feedback, and `info["retry"]` is the number of
+the correction.
 
 Who is asked rotates from day to day, so the parallel environment is not a wrapper of the other: its step is one round, in which
 the replies are executed in that day's order. A reply that was possible when the round began and is not any more when its turn
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from onthejob.compat.office import (
+from onthejob.compat.office_spaces import (
     IDLE_REPLY,
     RENDER_MODES,
     Chosen,

@@ -1,6 +1,6 @@
 """What a server needs to know of an environment to seat strangers in it: its seats, its tasks and the players of the other seats.
 
-The code that serves it (`seat`, `openenv`) knows no environment by name; `served` makes one of any `onthejob.Env`.
+The code that serves it (`seat_session`, `openenv`) knows no environment by name; `served` makes one of any `onthejob.Env`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from onthejob.envs.described import description_of, players_of, tasks_of
-from onthejob.envs.env import Env, Options, Reply, ServedTasks, name_of
+from onthejob.envs.env import Env, name_of
+from onthejob.envs.exchange import Options, Reply, ServedTasks
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Split, Task
 

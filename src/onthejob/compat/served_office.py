@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.compat.served import Served, over
-from onthejob.envs.env import ServedTasks
-from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.exchange import ServedTasks
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
+from onthejob.envs.office.tasks import FIRST_SEED, MAX_DAYS, office_tasks, split_of
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 

@@ -19,9 +19,7 @@ ROLE = re.compile(r"[a-z][a-z0-9_]*")
 def check_roles(roles: Any, name: str) -> None:
     """Refuse roles that cannot be trained.
 
-    Args:
-        roles: names of an environment's roles.
-        name: the environment's, for the message.
+    `name` is the environment's, for the message.
 
     Raises:
         ConfigError: there are none, one has no name for an adapter, or one occurs twice.
@@ -59,3 +57,8 @@ def check_class(kind: type[Env]) -> None:
             raise ConfigError(f"{name} has an option {one.name!r}, which means something else for every Env. Call it otherwise.")
         if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{name}: option {one.name!r} needs a default, e.g. `{one.name}: int = 9`.")
+
+
+def options_of(env: Env) -> dict[str, Any]:
+    """Name -> value of an environment's options."""
+    return {one.name: getattr(env, one.name) for one in dataclasses.fields(env)}  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.running import random_legal
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task

@@ -36,9 +36,7 @@ class _Writing(NamedTuple):
 def dump(state: Mapping[str, Any], modules: Iterable[str]) -> str:
     """`state` as JSON.
 
-    Args:
-        state: name of an attribute -> its value.
-        modules: names of the modules whose dataclasses and enums `load` will make.
+    `modules` are those whose dataclasses and enums `load` will make.
 
     Raises:
         NotPlain: a value has no plain form, or the same list, dictionary or object stands in two places.
@@ -54,9 +52,7 @@ def dump(state: Mapping[str, Any], modules: Iterable[str]) -> str:
 def load(text: str, modules: Iterable[str]) -> dict[str, Any]:
     """The inverse of `dump`.
 
-    Args:
-        text: from `dump`.
-        modules: names of the imported modules whose dataclasses and enums may be made.
+    `modules` are the imported ones whose dataclasses and enums may be made.
 
     Raises:
         ContractError: the text was not written by `dump`, or names another class.

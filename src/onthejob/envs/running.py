@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from onthejob.calls import Said, read_calls
-from onthejob.envs.env import Env, Next, Now, Reply, Request, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Now, Reply, Request
 from onthejob.envs.plain import NotPlain, dump, load
 from onthejob.envs.tools import run_calls, spec_of, tools_of
 from onthejob.errors import ConfigError, ContractError

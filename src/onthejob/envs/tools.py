@@ -18,7 +18,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from onthejob.envs.env import Env, Next, Request
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Request
 from onthejob.errors import ConfigError, ContractError, OnTheJobError
 from onthejob.texts import encodable
 from onthejob.types import Message, ToolCall, ToolSpec

@@ -2,13 +2,11 @@
 
 from onthejob.evaluate.behaviours import Shift, shifts
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-from onthejob.evaluate.collect import collect_states
-from onthejob.evaluate.compare import Comparison, compare
-from onthejob.evaluate.matched import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, read_comparison, stop_shares
+from onthejob.evaluate.comparison import Comparison, compare
+from onthejob.evaluate.held_out import collect_states
+from onthejob.evaluate.pass_fail import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, read_comparison, stop_shares
 from onthejob.evaluate.quality import decision_quality
-from onthejob.evaluate.recorded import annotated_turns, recorded_scales, training_curves
-from onthejob.evaluate.report import write_report
-from onthejob.evaluate.report_data import Report
+from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.sheets import matched_sheets
 from onthejob.evaluate.states import HeldOutState, load_states, save_states
@@ -25,12 +23,10 @@ __all__ = [
     "McNemar",
     "QualityConfig",
     "QualityResult",
-    "Report",
     "Sheet",
     "Shift",
     "Team",
     "adapter_fingerprint",
-    "annotated_turns",
     "collect_states",
     "compare",
     "decision_quality",
@@ -52,7 +48,5 @@ __all__ = [
     "source_fingerprint",
     "spearman",
     "stop_shares",
-    "training_curves",
     "validator",
-    "write_report",
 ]

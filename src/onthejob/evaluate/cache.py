@@ -178,7 +178,7 @@ def playing_fingerprint() -> str:
     In a checkout also over the players of `checks/`, which no environment's own folder holds.
     """
     package = Path(__file__).parents[1]
-    names = ("evaluate/compare.py", "rollout/episode.py", "keys.py", "rollout/play.py", "rollout/reading.py")
+    names = ("evaluate/comparison.py", "rollout/episode.py", "keys.py", "rollout/play.py", "rollout/reading.py")
     others = [package / name for name in names]
     checks = checks_folder()
     measuring = "" if checks is None else _fingerprint(checks, sorted(checks.rglob("players/*.py")))

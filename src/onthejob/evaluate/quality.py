@@ -22,14 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onthejob.errors import ConfigError
-from onthejob.evaluate.answers import Drawn, SampleKey, draw_candidates, policy_replies
 from onthejob.evaluate.branches import EnvFactory, Missing, fill_branches, missing_branches
 from onthejob.evaluate.cache import BranchKey, BranchValue, EvaluationCache
+from onthejob.evaluate.candidates import Drawn, SampleKey, draw_candidates, policy_replies
 from onthejob.evaluate.scores import Cell, CellValues, QualityConfig, QualityResult, Yardstick
 from onthejob.evaluate.states import HeldOutState, refuse_training_tasks, states_digest
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.branch import BranchScorer, Scales
 from onthejob.rollout.episode import Encoder
+from onthejob.rollout.value import branch_value
 from onthejob.types import Policy
 
 
@@ -175,14 +176,8 @@ def _tabulate(
 
 
 def _scaled(branches: Sequence[BranchValue], turns: int, scales: Scales, config: QualityConfig) -> NDArray[np.float64]:
-    """Value per world (W,), composed as `onthejob.rollout.branch.compose` composes training's."""
-    return np.array(
-        [
-            config.outcome_weight * branch.outcome / turns / scales.outcome
-            + config.return_weight * branch.ret / turns / scales.ret
-            for branch in branches
-        ]
-    )
+    """Value per world (W,)."""
+    return np.array([branch_value(one.outcome, one.ret, turns=turns, weights=config, scales=scales) for one in branches])
 
 
 def cross_fitted_best(values: NDArray[np.float64]) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onthejob.evaluate.charts import describe
-from onthejob.evaluate.compare import OVERALL, Comparison
-from onthejob.evaluate.matched import Sheet, grouped, kind_difference, kind_rate, kinds, outcomes, stop_shares
+from onthejob.evaluate.comparison import OVERALL, Comparison
+from onthejob.evaluate.numbers import describe
+from onthejob.evaluate.pass_fail import Sheet, grouped, kind_difference, kind_rate, kinds, outcomes, stop_shares
 from onthejob.types import Task
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from onthejob.errors import ConfigError, TrainingError
-from onthejob.evaluate.compare import episode_metrics
+from onthejob.evaluate.comparison import episode_metrics
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.play import play
 from onthejob.types import Adapter, Environment, Policy, Sampler, Sampling, Split, Task
@@ -49,10 +49,10 @@ def validator(
         raise ConfigError(f"checkpoints are chosen on tasks of split dev, got {got}. Keep test for the comparison at the end.")
 
     def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> dict[str, float]:
-        from onthejob.models.in_process import InProcessPolicy
+        from onthejob.models.adapter_policy import AdapterPolicy
 
         chat = sampler.chat
-        learned = {role: InProcessPolicy(sampler, chat, adapter=adapter.name) for role, adapter in adapters.items()}
+        learned = {role: AdapterPolicy(sampler, chat, adapter=adapter.name) for role, adapter in adapters.items()}
         episodes: list[Episode] = []
         for start in range(0, len(tasks), batch):
             part = tasks[start : start + batch]

@@ -18,9 +18,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Next, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Reply
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.interop.splits import drawn_split
+from onthejob.interop.content_split import drawn_split
 from onthejob.types import Message, Observation, Split, Task
 
 Row = Mapping[str, Any]
@@ -134,11 +135,7 @@ class Dataset(Env):
 
 
 def environment(path: str) -> type[Dataset]:
-    """The environment of one file.
-
-    Raises:
-        ConfigError: there is no such file, or it is of no known kind.
-    """
+    """The environment of one file."""
     file = Path(path).expanduser().absolute()
     if not file.is_file():
         raise ConfigError(f"there is no file {path}. Name one that ends with {', '.join(READERS)}.")
@@ -159,11 +156,7 @@ def _kind(file: str) -> type[Dataset]:
 
 
 def split_of(row: Row, content: Any, where: str) -> Split:
-    """The split of a row: what its column `split` says, else drawn from `content`, so that equal contents are in the same one.
-
-    Raises:
-        ConfigError: the column says something else.
-    """
+    """The split of a row: what its column `split` says, else drawn from `content`, so that equal contents are in the same one."""
     if "split" in row:
         said = str(row["split"]).lower()
         if said not in SPLITS:
@@ -173,11 +166,7 @@ def split_of(row: Row, content: Any, where: str) -> Split:
 
 
 def rows_of(file: str) -> list[Row]:
-    """The rows of a file, which is read once per process and state.
-
-    Raises:
-        ConfigError: it cannot be read, or holds no row.
-    """
+    """The rows of a file, which is read once per process and state."""
     path = Path(file)
     found = path.stat()
     return _rows(file, found.st_mtime_ns, found.st_size)
@@ -284,11 +273,7 @@ def written(reward: str, answer: Any) -> str:
 
 
 def reward_of(named: str) -> Reward:
-    """The matcher or function of this name, as (reply, row) -> reward.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The matcher or function of this name, as (reply, row) -> reward."""
     if named in MATCHERS:
         return MATCHERS[named]
     if ":" not in named:
@@ -332,11 +317,7 @@ def scored(reward: str, reply: str, row: Row, answer: str, file: str) -> float:
 
 
 def check_reward(reward: str, table: Sequence[Row], answer: str, file: str) -> None:
-    """Refuse a reward that is none, or a matcher where a row has no answer.
-
-    Raises:
-        ConfigError: names the row and the column.
-    """
+    """Refuse a reward that is none, or a matcher where a row has no answer."""
     if reward not in MATCHERS:
         reward_of(reward)
         if not answer:
@@ -348,11 +329,7 @@ def check_reward(reward: str, table: Sequence[Row], answer: str, file: str) -> N
 
 
 def answer_column(row: Row, reward: str, named: str, where: str) -> str:
-    """The column of the answer: the one that is named, else the first of `ANSWERS` that is there.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The column of the answer: the one that is named, else the first of `ANSWERS` that is there."""
     if named:
         return named
     found = next((name for name in ANSWERS if name in row), None)

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Forks, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Choice, Random, Unusable, mask_of, shown
@@ -140,19 +141,11 @@ class Game(Env):
         return {name: plugins.anchored(named) for name, named in given.items() if named}
 
     def made(self) -> Any:
-        """A new object of the other package.
-
-        Raises:
-            ConfigError: it cannot be made with these arguments.
-        """
+        """A new object of the other package."""
         raise NotImplementedError
 
     def examined(self, game: Any) -> Mapping[str, Actions]:
-        """Agent -> written form of its actions, of an object whose episode is begun; refuses what cannot be shown or replied.
-
-        Raises:
-            ConfigError: says why, and which option helps.
-        """
+        """Agent -> written form of its actions, of an object whose episode is begun; refuses what cannot be shown or replied."""
         raise NotImplementedError
 
     def begun(self, game: Any, seed: int) -> Any:
@@ -160,11 +153,7 @@ class Game(Env):
         return game.reset(seed=seed)
 
     def known(self) -> Known:
-        """What is found out by making one object and beginning an episode; done once.
-
-        Raises:
-            ConfigError: the environment cannot be made, shown or replied to.
-        """
+        """What is found out by making one object and beginning an episode; done once."""
         found = vars(self).get("_known")
         if found is None:
             for named, flag in ((self.render, "--env.render"), (self.actions, "--env.actions")):
@@ -240,11 +229,7 @@ class Game(Env):
         return text
 
     def checked_text(self, observation: Any, info: Mapping[str, Any], game: Any) -> None:
-        """Refuse observations that cannot be shown.
-
-        Raises:
-            ConfigError: says why.
-        """
+        """Refuse observations that cannot be shown."""
         try:
             self.text_of(observation, info, game)
         except Unusable as error:
@@ -277,20 +262,12 @@ class Game(Env):
         return [name.strip() for name in self.names.split(",")] if self.names else []
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments with which the environment is made.
-
-        Raises:
-            ConfigError: they are no JSON object.
-        """
+        """Arguments with which the environment is made."""
         return json_object(self.kwargs, "--env.kwargs", '{"map_name": "4x4"}')
 
 
 def module_named(path: str, flag: str) -> ModuleType:
-    """A module or Python file of this name, imported.
-
-    Raises:
-        ConfigError: there is none, or it cannot be imported.
-    """
+    """A module or Python file of this name, imported."""
     if path.endswith(".py"):
         return module_of(Path(path))
     try:

@@ -20,22 +20,23 @@ from typing import Annotated, Any, ClassVar
 
 import tyro
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.policies import idle, noop
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.reward import RewardConfig
-from onthejob.envs.claw.sandbox.contract import MIB, Limits
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.harbor.engine import Engine, EngineName
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
+from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, open_images, payload_of
 from onthejob.envs.harbor.packages import HERE, System, system_at
 from onthejob.envs.harbor.proof import PLAYABLE, Finding, solution_script
 from onthejob.envs.harbor.support import Support, read_supported
-from onthejob.envs.harbor.work import MARK, Images, harbor_work, load, open_images, payload_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.files import cache_dir
-from onthejob.interop.splits import drawn_split
+from onthejob.interop.content_split import drawn_split
 from onthejob.types import Observation, Split, Task
 
 log = logging.getLogger(__name__)
@@ -197,11 +198,7 @@ class Harbor(Env):
 
 
 def environment(path: str) -> type[Harbor]:
-    """The environment of one folder.
-
-    Raises:
-        ConfigError: there is no such folder, or it holds no task.
-    """
+    """The environment of one folder."""
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {path}. Name a folder of tasks in the Harbor format: harbor:FOLDER.")
@@ -267,11 +264,7 @@ def _say_refused(split: Split, found: Sequence[Found]) -> None:
 
 
 def _playable(report: Path) -> set[str]:
-    """Names of the tasks that a report of `tasks validate` found right or unproven.
-
-    Raises:
-        ConfigError: it is no such report.
-    """
+    """Names of the tasks that a report of `tasks validate` found right or unproven."""
     try:
         rows = json.loads(report.expanduser().read_text(encoding="utf-8"))["tasks"]
         return {name for name, row in rows.items() if Finding(row["finding"]) in PLAYABLE}

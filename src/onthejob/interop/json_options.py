@@ -15,9 +15,6 @@ def json_object(text: str, flag: str, example: str) -> dict[str, Any]:
         text: the option's value.
         flag: the option as it is written, e.g. `--env.kwargs`.
         example: an object that it could hold, for the message.
-
-    Raises:
-        ConfigError: the text is no JSON object.
     """
     try:
         found = json.loads(text or "{}")

@@ -111,9 +111,6 @@ def form_of(schema: Any, url: str, *, given: bool) -> Form:
         schema: JSON schema of an action; None where the server does not publish it.
         url: of the server, for messages.
         given: a function of the user's makes the actions.
-
-    Raises:
-        ConfigError: it cannot be found out, and no function is given.
     """
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
         if given:

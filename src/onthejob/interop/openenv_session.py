@@ -68,11 +68,7 @@ class Access:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every connection.
-
-        Raises:
-            ConfigError: the environment variable of the token is not set.
-        """
+        """Headers of every connection."""
         if not self.token_variable:
             return {}
         token = os.environ.get(self.token_variable, "").strip()
@@ -87,11 +83,7 @@ class Access:
 
 
 def normal_url(given: str) -> str:
-    """The base URL of a server.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The base URL of a server."""
     text = given if "://" in given else f"http://{given}"
     try:
         parts = urlsplit(text)
@@ -117,11 +109,7 @@ def is_loopback(url: str) -> bool:
 
 
 def schemas(access: Access) -> dict[str, Any]:
-    """What the server publishes of its actions and observations; empty where it is protected by a token that is not given.
-
-    Raises:
-        ConfigError: the server cannot be reached, or is no OpenEnv server.
-    """
+    """What the server publishes of its actions and observations; empty where it is protected by a token that is not given."""
     request = urllib.request.Request(f"{access.url}/schema", headers={"Accept": "application/json", **access.headers})
     # As the client: a proxy is for other machines.
     proxies = urllib.request.ProxyHandler({} if is_loopback(access.url) else None)

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from onthejob.envs.declared import check_roles
-from onthejob.envs.env import Env, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next
 from onthejob.errors import ConfigError, ContractError, ProgramError
 from onthejob.interop.dataset import MATCHERS, READERS, check_reward, rows_of, scored, source_of, split_of
 from onthejob.interop.program_http import Server
@@ -337,11 +338,7 @@ def variables(own: Mapping[str, str], origin: str, token: str, task: Task, row: 
 
 
 def environment(command: str) -> type[Program]:
-    """The environment of one command.
-
-    Raises:
-        ConfigError: it has no words, or its program cannot be found.
-    """
+    """The environment of one command."""
     words = _words(command)
     if shutil.which(words[0]) is None:
         if Path(words[0]).is_file():

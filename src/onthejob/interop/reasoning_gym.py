@@ -15,10 +15,11 @@ from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Next, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Reply
 from onthejob.errors import ConfigError
+from onthejob.interop.content_split import drawn_split
 from onthejob.interop.reasoning_gym_items import items
-from onthejob.interop.splits import drawn_split
 from onthejob.keys import keyed_seed
 from onthejob.types import Observation, Split, Task
 
@@ -49,11 +50,7 @@ class ReasoningGym(Env):
     chain_of_draft and ask for <answer> tags."""
 
     def tasks(self, split: Split) -> list[Task]:
-        """Tasks that differ by their seed; with several datasets they take turns.
-
-        Raises:
-            ConfigError: settings that a dataset does not have or refuses, or by which all its questions are of other splits.
-        """
+        """Tasks that differ by their seed; with several datasets they take turns."""
         for name, settings in self._settings().items():
             if wrong := items().checked(name, settings):
                 raise ConfigError(f"--env.config: {wrong}.")
@@ -102,11 +99,7 @@ class ReasoningGym(Env):
         return self.datasets[number % len(self.datasets)]
 
     def _settings(self) -> dict[str, str]:
-        """Name of a dataset -> its settings as JSON.
-
-        Raises:
-            ConfigError: --env.config is not of the form, or names another dataset.
-        """
+        """Name of a dataset -> its settings as JSON."""
         given = parsed(self.config)
         if len(self.datasets) == 1:
             return {self.datasets[0]: json.dumps(given, sort_keys=True)}
@@ -122,11 +115,7 @@ class ReasoningGym(Env):
 
 @lru_cache(maxsize=4096)
 def seed_of_split(name: str, settings: str, split: Split, seed: int) -> int:
-    """`seed` where the question of it is of the split, else the first of those that are drawn from it whose question is.
-
-    Raises:
-        ConfigError: too few different questions exist.
-    """
+    """`seed` where the question of it is of the split, else the first of those that are drawn from it whose question is."""
     for attempt in range(MOST_ITEMS):
         # Some datasets take no seed of more than 32 bits.
         one = keyed_seed(seed, "item", attempt) % 2**31 if attempt else seed
@@ -139,11 +128,7 @@ def seed_of_split(name: str, settings: str, split: Split, seed: int) -> int:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The settings that --env.config states.
-
-    Raises:
-        ConfigError: it is neither a JSON object nor key=value,key=value.
-    """
+    """The settings that --env.config states."""
     if not text.strip():
         return {}
     form = f"--env.config must be key=value,key=value or a JSON object such as '{{\"min_terms\": 2}}', got {text!r:.60}."

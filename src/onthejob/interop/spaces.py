@@ -194,9 +194,6 @@ def actions_of(space: Any, names: Sequence[str], where: str) -> Actions:
         space: of Gymnasium.
         names: of the actions of a Discrete space; empty numbers them.
         where: the environment, for messages.
-
-    Raises:
-        ConfigError: the space has none, or `names` do not fit it.
     """
     if names and not isinstance(space, spaces.Discrete):
         raise ConfigError(f"--env.names names the actions of a Discrete space, and {where} has {space}. Omit it.")

@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onthejob.envs.env import FIRST_SEEDS, Env, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import FIRST_SEEDS, Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.json_options import json_object
 from onthejob.interop.textarena_games import LISTED, PRINTING, SEATS, why_refused
@@ -75,11 +76,7 @@ class TextArena(Env):
             self.roles = _roles(self.seats)  # type: ignore[misc]
 
     def tasks(self, split: Split) -> list[Task]:
-        """Tasks that differ by the game's seed.
-
-        Raises:
-            ConfigError: a number of players that the game does not allow, or arguments that it does not take.
-        """
+        """Tasks that differ by the game's seed."""
         allowed = SEATS[_folder(self.game_id)]
         if self.seats and self.seats not in allowed:
             known = ", ".join(map(str, allowed))
@@ -241,11 +238,7 @@ class Table:
 
 
 def environment(what: str) -> type[TextArena]:
-    """The environment of an id.
-
-    Raises:
-        ConfigError: TextArena has no such game, or it cannot be played.
-    """
+    """The environment of an id."""
     if what not in ENV_REGISTRY:
         near = difflib.get_close_matches(what, ENV_REGISTRY, n=5, cutoff=0.5)
         known = f"Near it are {', '.join(near)}." if near else "Ids are those of textarena.make, e.g. TicTacToe-v0-train."

@@ -20,10 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Forks, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError, ProgramError
+from onthejob.interop.content_split import SHARES, drawn, drawn_split
 from onthejob.interop.json_options import json_object
-from onthejob.interop.splits import SHARES, drawn, drawn_split
 from onthejob.interop.verifiers_process import VerifiersProcess, process
 from onthejob.texts import encodable
 from onthejob.types import Message, Split, StopReason, Task
@@ -33,7 +34,7 @@ NAME = re.compile(r"[A-Za-z0-9_./@-]+")
 RESERVED = ("reward", "turns", "invalid")
 """Metrics that an episode has anyway."""
 SPELT = {"system", "user", "assistant"}
-PARTS = ("verifiers.py", "verifiers_child.py")
+PARTS = ("verifiers.py", "verifiers_child.py", "verifiers_loading.py")
 """Files whose code decides what an episode is."""
 _numbers = itertools.count(1)
 
@@ -67,11 +68,7 @@ class Verifiers(Env):
     """Episodes that are stepped at the same time."""
 
     def tasks(self, split: Split) -> list[Task]:
-        """The tasks of a split; those of equal content are in the same one.
-
-        Raises:
-            ConfigError: the package cannot be played, or an option.
-        """
+        """The tasks of a split; those of equal content are in the same one."""
         self._check()
         if not self.heldout_args:
             rows = self._described(heldout=False)["tasks"]
@@ -200,11 +197,7 @@ class Verifiers(Env):
 
 
 def environment(what: str) -> type[Verifiers]:
-    """The environment of one taskset.
-
-    Raises:
-        ConfigError: it has no id.
-    """
+    """The environment of one taskset."""
     if not what or what.count("+") > 1 or not all(NAME.fullmatch(part) for part in what.split("+")):
         raise ConfigError(
             f"verifiers:{what} names no taskset. Write verifiers:PACKAGE, the name of an installed package, "
@@ -237,11 +230,7 @@ def _described(running: VerifiersProcess, what: str, source: str, timeout_s: flo
 
 
 def _divided(rows: list[Any], shares: Mapping[Split, float], what: str) -> list[Split]:
-    """The split of every task: drawn from its content, or from its number where there is too little content to divide.
-
-    Raises:
-        ConfigError: there are fewer tasks than splits.
-    """
+    """The split of every task: drawn from its content, or from its number where there is too little content to divide."""
     if len(rows) < len(shares):
         raise ConfigError(f"verifiers:{what} has {len(rows)} tasks, and {len(shares)} splits need one each. Raise --env.count.")
     for contents in ([row["content"] for row in rows], [f"{row['content']} {number}" for number, row in enumerate(rows)]):

@@ -204,11 +204,7 @@ def _of_process(_pid: int, python: str) -> VerifiersProcess:
 
 
 def _version(python: str) -> str:
-    """The version of verifiers in an interpreter; empty where there is none.
-
-    Raises:
-        ConfigError: it is no interpreter, or one that is too old.
-    """
+    """The version of verifiers in an interpreter; empty where there is none."""
     code = (
         "import sys, importlib.metadata as m\n"
         "assert sys.version_info >= (3, 11), 'it is Python %d.%d' % sys.version_info[:2]\n"

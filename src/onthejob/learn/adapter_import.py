@@ -28,7 +28,7 @@ from onthejob.learn.adapter_files import (
 )
 from onthejob.learn.lora import check_role, plain_config
 from onthejob.models.adapter_config import CONFIG, SELECTION, AdapterShape, read_object, shape_of_config
-from onthejob.models.base import skeleton, weights_digest
+from onthejob.models.base_model import skeleton, weights_digest
 from onthejob.models.targets import linear_layers, name_layers
 from onthejob.types import Adapter
 

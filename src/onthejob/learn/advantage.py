@@ -7,6 +7,7 @@ known before any forward pass is paid for.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -18,7 +19,7 @@ import tyro
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn.own import own_advantages
-from onthejob.types import Group, StopReason, Trajectory
+from onthejob.types import Group, StopReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,8 @@ class Estimate:
     signal: Signal
     advantages: npt.NDArray[np.float64] | None
     """One per trajectory, shape (len(group),); None where they teach nothing."""
+    alive: bool
+    """Whether the group shows a difference, even if `AdvantageConfig.shrink` leaves no advantage of it."""
 
 
 def estimate(group: Group, config: AdvantageConfig) -> Estimate:
@@ -111,12 +114,27 @@ def estimate(group: Group, config: AdvantageConfig) -> Estimate:
         ContractError, ConfigError, TrainingError: As `advantages`.
     """
     kind = signal(group)
-    return Estimate(kind, _advantages(group, kind, config))
+    found = _advantages(group, kind, config)
+    return Estimate(kind, found, alive=found is not None if config.own else kind is not Signal.DEAD)
 
 
 def estimates(groups: Iterable[Group], config: AdvantageConfig) -> list[Estimate]:
     """`estimate` of each group."""
     return [estimate(group, config) for group in groups]
+
+
+def count_signals(made: Iterable[Estimate]) -> dict[str, float]:
+    """Groups of one update by what they teach, under the metric names of docs/metrics.md."""
+    listed = list(made)
+    counts = Counter(one.signal for one in listed)
+    live = sum(one.advantages is not None for one in listed)
+    return {
+        "groups": float(len(listed)),
+        "groups_return": float(counts[Signal.RETURN]),
+        "groups_format": float(counts[Signal.FORMAT]),
+        "groups_dead": float(counts[Signal.DEAD]),
+        "groups_luck": float(max(0, len(listed) - live - counts[Signal.DEAD])),
+    }
 
 
 def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64] | None:
@@ -217,13 +235,8 @@ def _used(group: Group) -> npt.NDArray[np.bool_]:
     return np.array([t.stop is not StopReason.ERROR for t in group.trajectories])
 
 
-def is_legal(trajectory: Trajectory) -> bool:
-    """A branch is one reply, which could be used or not; a whole episode is legal whatever it holds; a failure of ours is not."""
-    return trajectory.stop is not StopReason.ERROR and (trajectory.valid or trajectory.stop is not StopReason.BRANCH)
-
-
 def _legal(group: Group) -> npt.NDArray[np.bool_]:
-    return np.array([is_legal(trajectory) for trajectory in group.trajectories])
+    return np.array([trajectory.is_legal for trajectory in group.trajectories])
 
 
 def _equal(returns: npt.NDArray[np.float64]) -> bool:

@@ -19,11 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.learn.advantage import is_legal
 from onthejob.learn.tree import Ints, TokenTree, build_tree, common_prefix
+from onthejob.models.window import refuse_longer
 from onthejob.types import Group, StopReason, Trajectory
 
 Floats = npt.NDArray[np.float32]
+Advantages = npt.NDArray[np.float64]
+"""One per trajectory of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Batch:
     size: Floats
     """Trajectories of the term's group.  # (N,)"""
     legal: npt.NDArray[np.bool_]
-    """False where the term's trajectory is a reply that could not be used (see `advantage.is_legal`).  # (N,)"""
+    """False where the term's trajectory is a reply that could not be used (see `Trajectory.is_legal`).  # (N,)"""
     groups: int
     """Groups in the whole collation."""
     trajectories: int
@@ -117,33 +119,38 @@ class _Owner(NamedTuple):
 
 def collate(
     groups: Sequence[Group],
-    advantages_G: Sequence[npt.NDArray[np.float64]],
+    advantages_G: Sequence[Advantages | None],
     *,
     max_tokens: int,
     share: bool = True,
     skip_zero: bool = False,
+    window: int | None = None,
 ) -> list[Batch]:
-    """Pack the live groups of one role into rows.
+    """Pack the groups of one update into rows; those that teach nothing are omitted.
 
     Every trajectory has one advantage and weighs as one trajectory, however many turns, contexts or rows it spans.
 
     Args:
-        groups: Live groups (their advantages are not None).
-        advantages_G: Per group, one advantage per trajectory.
+        groups: Any number, of any sizes.
+        advantages_G: Per group, one advantage per trajectory, or None where it teaches nothing.
         max_tokens: Largest row. A single context longer than that gets a row alone; nothing is ever truncated.
         share: False computes every path by itself, padded to the longest of its row (same gradients, more tokens).
         skip_zero: Trajectories whose advantage is 0 are counted and not forwarded: the same gradient where nothing but the
             advantage pays, that is without a KL term and not with the loss `expected`.
+        window: Tokens of the longest context that the model was made for; None sets no limit.
 
     Raises:
         ContractError: A turn without token ids (a text-only policy), without a prompt, or with as many log-probabilities as not
             to match its tokens; or a number of advantages that does not match its group.
-        ConfigError: max_tokens < 2.
+        ConfigError: max_tokens < 2, or a context that exceeds `window`.
     """
+    turns = [turn for group in groups for row in group.trajectories for turn in row.turns]
+    refuse_longer(window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
+    live = [(group, values) for group, values in zip(groups, advantages_G, strict=True) if values is not None]
     paths: list[Path] = []
     owners: list[_Owner] = []
     sampled: list[tuple[float, ...]] = []
-    for unit, (group, values) in enumerate(zip(groups, advantages_G, strict=True)):
+    for unit, (group, values) in enumerate(live):
         if len(values) != len(group):
             raise ContractError(f"group {group.key!r} has {len(group)} trajectories and {len(values)} advantages.")
         used = [trajectory for trajectory in group.trajectories if trajectory.stop is not StopReason.ERROR]
@@ -151,14 +158,14 @@ def collate(
         for trajectory, advantage in zip(group.trajectories, values, strict=True):
             if trajectory.stop is StopReason.ERROR:
                 continue
-            turns = _paths(trajectory, owner=len(owners), unit=unit, key=group.key)
+            own = _paths(trajectory, owner=len(owners), unit=unit, key=group.key)
             if advantage != 0 or not skip_zero:
-                paths += turns
+                paths += own
                 sampled += [turn.completion.logprobs for turn in trajectory.turns]
-            length = sum(len(path.ids) - path.context for path in turns)
+            length = sum(len(path.ids) - path.context for path in own)
             owners.append(
                 _Owner(
-                    float(advantage), length, unit, copies=same[_tokens(trajectory)], size=len(used), legal=is_legal(trajectory)
+                    float(advantage), length, unit, copies=same[_tokens(trajectory)], size=len(used), legal=trajectory.is_legal
                 )
             )
     if not paths:
@@ -166,7 +173,7 @@ def collate(
     tokens = sum(owner.length for owner in owners)
     owner_of = np.array([path.owner for path in paths], dtype=np.int64)
     # Trajectories that are not forwarded have no terms anywhere, so no row can hold them.
-    terms_of = np.bincount([path.unit for path in paths], [len(path.ids) - path.context for path in paths], minlength=len(groups))
+    terms_of = np.bincount([path.unit for path in paths], [len(path.ids) - path.context for path in paths], minlength=len(live))
     batches = []
     for row in pack(paths, max_tokens=max_tokens, share=share):
         owner = owner_of[row.term_source]
@@ -185,7 +192,7 @@ def collate(
                 copies=np.array([owners[i].copies for i in owner], dtype=np.float32),
                 size=np.array([owners[i].size for i in owner], dtype=np.float32),
                 legal=np.array([owners[i].legal for i in owner], dtype=np.bool_),
-                groups=len(groups),
+                groups=len(live),
                 trajectories=len(owners),
                 tokens=tokens,
                 complete=bool((np.bincount(owner)[owner] == length).all()),

@@ -1,7 +1,7 @@
-"""The learner: groups of one role in, one better adapter out.
+"""The learner: batches in, one better adapter out.
 
-Holds one optimizer per role, so a role's update moves that role and nothing else. What it does not do: collect groups, publish
-adapters or decide about a suspicious update; it reports, the loop decides.
+Holds one optimizer per role, so a role's update moves that role and nothing else. What it does not do: collect groups, estimate
+advantages, publish adapters or decide about a suspicious update; it reports, the loop decides.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,15 +20,14 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
-from onthejob.learn.advantage import Estimate, Signal
-from onthejob.learn.batch import Batch, collate
+from onthejob.learn.batch import Advantages, Batch, collate
 from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
-from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
+from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, optimizer_step, restore
 from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
-from onthejob.models.window import context_window, refuse_longer
+from onthejob.models.window import context_window
 from onthejob.progress import Progress
 from onthejob.types import Group
 
@@ -86,15 +85,6 @@ class UpdateMetrics:
     role: str
     update: int
     """Number of this update of the role, from 1."""
-    groups: int
-    groups_return: int
-    """Alive because legal replies differ in return."""
-    groups_format: int
-    """Alive only because some reply was invalid."""
-    groups_dead: int
-    """Never forwarded."""
-    groups_luck: int
-    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`AdvantageConfig.shrink`)."""
     trajectories: int
     """In live groups, without errors."""
     tokens: int
@@ -126,6 +116,11 @@ class UpdateMetrics:
     """Ratios, clip fractions and the mismatch between trainer and sampler, under TRL's names; `logit_scale`, if learned; with
     `max_kl`, `step_kl` (the policy before from that after, nats per trajectory) and `step_share` (of the way it went)."""
     wall_s: float
+
+    @property
+    def problem(self) -> str | None:
+        """`update_skipped` or `kl_spike` where the result should not be used; None for a good update."""
+        return "update_skipped" if self.skipped else "kl_spike" if self.kl_spike else None
 
     def as_dict(self) -> dict[str, float]:
         """Every number by name, for a record; `role` and `skipped` aside (`skipped` becomes 0 or 1)."""
@@ -179,52 +174,43 @@ class Learner:
                 base.gradient_checkpointing_enable({"use_reentrant": False})
         # transformers checkpoints in train mode only; the two modes do not differ otherwise, as dropout is 0.
         model.train(config.gradient_checkpointing)
+        self.collate: Callable[[Sequence[Group], Sequence[Advantages | None]], list[Batch]] = partial(
+            collate,
+            max_tokens=config.max_tokens,
+            share=self.layout is Layout.TREE,
+            skip_zero=config.loss.by_advantage,
+            window=self.window,
+        )
+        """Groups and their advantages -> the batches that `update` takes, see `learn.batch.collate`."""
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles this learner trains."""
         return tuple(self._roles)
 
-    def update(
-        self, role: str, groups: Sequence[Group], estimates: Sequence[Estimate], *, reference: Snapshot | None = None
-    ) -> UpdateMetrics:
-        """Train `role` on `groups` and report; leaves the base and every other adapter as they are, bit for bit.
+    def update(self, role: str, batches: Sequence[Batch], *, reference: Snapshot | None = None) -> UpdateMetrics:
+        """Train `role` on `batches` and report; leaves the base and every other adapter as they are, bit for bit.
 
         A non-finite loss or gradient ends the update without its step: weights and moments stay as they were then, the report
         says why.
 
         Args:
             role: Whose adapter.
-            groups: Any number, of any sizes; groups that teach nothing are dropped before any forward pass.
-            estimates: What each of them teaches, from `learn.advantage.estimate`.
+            batches: From `collate`: all rows of the update.
             reference: Policy of the KL term. Needed for beta > 0; with beta = 0 the KL is measured and not trained on.
 
         Raises:
-            ContractError: Unknown role, or a group of another actor.
-            ConfigError: beta > 0 without a reference, or a context that exceeds the model's.
+            ContractError: Unknown role.
+            ConfigError: beta > 0 without a reference.
         """
         started = time.perf_counter()
         state = self._state(role)
         if self.config.loss.beta > 0 and reference is None:
             raise ConfigError(f"beta={self.config.loss.beta} needs a reference snapshot. Pass one, or set beta=0.")
-        for group in groups:
-            if group.actor != role:
-                raise ContractError(f"group {group.key!r} belongs to {group.actor!r} and cannot train {role!r}.")
-            turns = [turn for row in group.trajectories for turn in row.turns]
-            refuse_longer(self.window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
-        signals = Counter(one.signal for one in estimates)
-        live = [(group, one.advantages) for group, one in zip(groups, estimates, strict=True) if one.advantages is not None]
-        batches = collate(
-            [group for group, _ in live],
-            [values for _, values in live],
-            max_tokens=self.config.max_tokens,
-            share=self.layout is Layout.TREE,
-            skip_zero=self.config.loss.by_advantage,
-        )
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
         share = _schedule(state.updates, self.config)
-        totals, old = self._optimise(state, role, batches, reference, share)
+        totals, old = self._descend(state, role, batches, reference, share)
         region = self._shorten(role, batches, old, before) if self.config.max_kl > 0 and old is not None else {}
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
@@ -235,11 +221,6 @@ class Learner:
         return UpdateMetrics(
             role=role,
             update=state.updates,
-            groups=len(groups),
-            groups_return=signals[Signal.RETURN],
-            groups_format=signals[Signal.FORMAT],
-            groups_dead=signals[Signal.DEAD],
-            groups_luck=max(0, len(groups) - len(live) - signals[Signal.DEAD]),
             trajectories=batches[0].trajectories if batches else 0,
             tokens=batches[0].tokens if batches else 0,
             nodes=sum(len(batch.row) for batch in batches),
@@ -299,8 +280,15 @@ class Learner:
         state.updates = int(tensors["updates"])
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
-    def _optimise(
-        self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, share: float
+    def revert(self, role: str, before: Mapping[str, Tensor]) -> None:
+        """Take an update back: `role` is as `export_state` told before it, and only the KL history remembers it.
+
+        Its divergence was measured before the update, so forgetting it would refuse every later one too.
+        """
+        self.import_state(role, {**before, "kls": self.export_state(role)["kls"]})
+
+    def _descend(
+        self, state: _RoleState, role: str, batches: Sequence[Batch], reference: Snapshot | None, share: float
     ) -> tuple[Totals, list[Tensor] | None]:
         """One optimizer step per epoch; returns too the log-probabilities before the first one, or None when none was taken."""
         totals = Totals()
@@ -316,14 +304,14 @@ class Learner:
         for epoch in range(self.config.epochs):
             progress.count(epoch * len(batches), rows, "rows")
             # In the first step the old policy is the present one: its own pass says what the later ones compare with.
-            present = self._step(state, batches, old or [None] * len(batches), references, totals, share)
+            present = self._epoch(state, batches, old or [None] * len(batches), references, totals, share)
             if present is None:
                 break
             old = old or present
         state.optimizer.zero_grad(set_to_none=True)
         return totals, old
 
-    def _shorten(self, role: str, batches: list[Batch], old: list[Tensor], before: Snapshot) -> dict[str, float]:
+    def _shorten(self, role: str, batches: Sequence[Batch], old: list[Tensor], before: Snapshot) -> dict[str, float]:
         """Go back towards `before` until the policy is within `max_kl` of it; returns its distance and the share of the way."""
         after = {name: tensor.clone() for name, tensor in lora.state(self.model, role).items()}
         start = {name: tensor.to(after[name].device) for name, tensor in before.tensors.items()}
@@ -337,16 +325,20 @@ class Learner:
         share, kl = share_within(self.config.max_kl, kl_at)
         return {"step_kl": kl, "step_share": share}
 
-    def _step(
+    def _epoch(
         self,
         state: _RoleState,
-        batches: list[Batch],
+        batches: Sequence[Batch],
         olds: Sequence[Tensor | None],
         references: Sequence[Tensor | None],
         totals: Totals,
         share: float,
     ) -> list[Tensor] | None:
-        """One optimizer step over the rows of `batches`: the log-probabilities before it, or None when it was not taken."""
+        """Forward, loss and backward for every row, then one optimizer step.
+
+        Returns:
+            The log-probabilities before the step, or None when it was not taken.
+        """
         state.optimizer.zero_grad(set_to_none=True)
         split = [batch for batch in batches if self.config.loss.by_group and not batch.whole]
         present = list(zip(split, self._scored(split), strict=True))
@@ -368,7 +360,7 @@ class Learner:
             sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
             before.append(scores.logprobs.detach())
-        taken = step(state.optimizer, totals, share=share)
+        taken = optimizer_step(state.optimizer, totals, share=share)
         return before if taken else None
 
     def _state(self, role: str) -> _RoleState:

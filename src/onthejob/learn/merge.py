@@ -57,7 +57,7 @@ def merge_adapter(
 
     from onthejob.models.adapter_config import read_shape
     from onthejob.models.adapter_weights import read_logit_scale
-    from onthejob.models.base import load_base, weights_digest
+    from onthejob.models.base_model import load_base, weights_digest
 
     if out.exists():
         raise ConfigError(f"{out} exists. Name a new folder.")

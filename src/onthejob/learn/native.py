@@ -26,8 +26,8 @@ from onthejob.learn.tree import block_keys
 from onthejob.models.llama import LlamaEngine
 from onthejob.models.native import structures
 from onthejob.models.native.engine import suiting_library
-from onthejob.models.native.library import Library, addresses, team, trains
-from onthejob.models.native.memory import Memory, Room
+from onthejob.models.native.huge_pages import Memory, Room
+from onthejob.models.native.shared_library import Library, addresses, team, trains
 
 MEMORY = Memory()
 """Buffers of all rows that are scored; those of one row serve the next."""

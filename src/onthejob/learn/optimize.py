@@ -68,7 +68,7 @@ def make_optimizer(
     *,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.Optimizer:
-    """AdamW without weight decay over `parameters`, peak rate -> those with this rate; `step` says which share of it is taken.
+    """AdamW without weight decay over `parameters`, peak rate -> those with this rate; `optimizer_step` takes a share of it.
 
     Raises:
         MissingDependency: 8 bits without bitsandbytes.
@@ -102,7 +102,7 @@ def restore(optimizer: torch.optim.Optimizer, remembered: Mapping[int, Mapping[s
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float) -> bool:
+def optimizer_step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float) -> bool:
     """Clip and step, unless the loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
 
     Args:

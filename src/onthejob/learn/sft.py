@@ -20,7 +20,7 @@ from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
 from onthejob.learn.learner import Learner
-from onthejob.learn.optimize import Totals, make_optimizer, step
+from onthejob.learn.optimize import Totals, make_optimizer, optimizer_step
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import refuse_longer
 
@@ -158,7 +158,7 @@ def sft(
             break
         totals, nodes = _accumulate(learner, [wanted[i] for i in chosen])
         share = _rate(index, spent, len(plan), config)
-        step(optimizer, totals, share=share)
+        optimizer_step(optimizer, totals, share=share)
         optimizer.zero_grad(set_to_none=True)
         tokens = _size([wanted[i] for i in chosen])
         seen += tokens

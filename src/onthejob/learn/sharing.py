@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from onthejob.errors import ConfigError
-from onthejob.types import Adapter, Group
+from onthejob.types import Adapter
 
 PER_ROLE, SHARED = "per-role", "shared"
 
@@ -38,19 +37,6 @@ def adapter_sets(option: str, roles: Sequence[str]) -> dict[str, tuple[str, ...]
     set_of = {role: tuple(one for one in roles if one in part) for part in named for role in part}
     sets = [set_of.get(role, (role,)) for role in roles]
     return {members[0]: members for members in sets}
-
-
-def joined(groups: Iterable[Group], members: Sequence[str]) -> list[Group]:
-    """Those groups that belong to `members`, role after role, as groups of the first one, whose adapter is trained on them."""
-    lead, listed = members[0], list(groups)
-    return [
-        group
-        if role == lead
-        else replace(group, actor=lead, trajectories=tuple(replace(one, actor=lead) for one in group.trajectories))
-        for role in members
-        for group in listed
-        if group.actor == role
-    ]
 
 
 def check_equal(option: str, roles: Sequence[str], adapters: Mapping[str, Adapter], where: str) -> None:

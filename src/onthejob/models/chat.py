@@ -14,10 +14,10 @@ from jinja2 import TemplateError
 
 from onthejob.calls import read_calls
 from onthejob.errors import ConfigError, ContractError
+from onthejob.models.context_messages import Reader
 from onthejob.models.control import Control
-from onthejob.models.reading import Reader
 from onthejob.models.template import check_arguments
-from onthejob.models.tools import as_rows, as_text, safe
+from onthejob.models.template_tools import as_rows, as_text, safe
 from onthejob.types import Message, ToolCall, ToolSpec
 
 PROBE, RESULT = "onthejobprobe", "onthejobresult"

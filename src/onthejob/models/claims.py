@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from onthejob.errors import ConfigError, ModelError
 from onthejob.files import where_kept
 from onthejob.models.adapter_weights import read_adapter_weights
-from onthejob.models.base import load_base
+from onthejob.models.base_model import load_base
 from onthejob.models.fetch import fetch
 from onthejob.types import Adapter
 

@@ -19,8 +19,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from onthejob.errors import ModelError
 from onthejob.models.adapter_weights import LoraPair
+from onthejob.models.buckets import Prompt
 from onthejob.models.draw import draw
-from onthejob.models.llama import Prompt
 
 
 def check_cache(config: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onthejob.calls import call_of, read_calls, write_calls
-from onthejob.models.tools import as_text
+from onthejob.models.template_tools import as_text
 from onthejob.models.transport import Outcome, failure
 from onthejob.texts import encodable, encodable_in
 from onthejob.types import Message, ToolCall, ToolSpec

@@ -10,7 +10,6 @@ trunk, to which all rows attend in one product: reading keys is most of a step w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -19,14 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onthejob.models.adapter_weights import FusedLora, LoraPair
+from onthejob.models.buckets import Bucket, Prompt, edges, portions, scores_of
 from onthejob.models.draw import draw
 
 _ROPE_TYPES = ("default", "linear", "llama3")
 
 Cached = tuple[tuple[Tensor, Tensor], ...]
 """Keys and values (layers, kv_heads, tokens, dim) of consecutive parts of a prompt, from its beginning on."""
-Prompt = tuple[int, Sequence[int], int]
-"""Slot, ids, and where what is not loaded begins."""
 
 
 class LlamaEngine:
@@ -157,12 +155,12 @@ class LlamaBatch:
         self._lengths = list(lengths)
         """Tokens of each prompt behind the trunk."""
         options: dict[str, Any] = {"dtype": engine.dtype, "device": engine.device}
-        self._edges = _edges(lengths)
+        self.edges = edges(lengths)
         self._prompts: list[tuple[Tensor, Tensor]] = []
         """Of each slot: views of its prompt's keys and values (layers, kv_heads, tokens, dim), padded to the bucket's longest."""
         self._caches: list[tuple[Tensor, Tensor]] = []
         """Of each bucket: keys and values (layers, prompts, kv_heads, tokens, dim)."""
-        for start, stop in pairwise(self._edges):
+        for start, stop in pairwise(self.edges):
             shape = (len(engine.layers), stop - start, engine.kv_heads, max(lengths[start:stop]), engine.head_dim)
             # Zeros: padding is masked after the product with the keys, but zero weights times uninitialised values may be NaN.
             keys, values = torch.zeros(shape, **options), torch.zeros(shape, **options)
@@ -284,11 +282,11 @@ class LlamaBatch:
         engine = self._engine
         rows, time = q.shape[0], self._time + 1
         q = q.reshape(rows, engine.kv_heads, -1, engine.head_dim)
-        own = _scores(q, self._own_keys[index, :rows, :, :time])
+        own = scores_of(q, self._own_keys[index, :rows, :, :time])
         prompts, owns, sums = [], [], []
         for bucket in self._buckets:
             keys, values = (cache[index, : bucket.prompts, :, : bucket.length] for cache in bucket.cache)
-            shared = _scores(bucket.by_prompt(q), keys)
+            shared = scores_of(bucket.by_prompt(q), keys)
             if bucket.mask is not None:
                 shared = shared + bucket.mask
             scores = torch.cat([shared, bucket.by_prompt(own)], -1).float() * engine.scale
@@ -325,9 +323,9 @@ class LlamaBatch:
         members: list[list[int]] = [[] for _ in self._lengths]
         for row, slot in enumerate(self._slots):
             members[slot].append(row)
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[Bucket] = []
         place, places = 0, [0] * len(self._slots)
-        for (start, stop), cache in zip(pairwise(self._edges), self._caches, strict=True):
+        for (start, stop), cache in zip(pairwise(self.edges), self._caches, strict=True):
             rows = [owners for owners in members[start:stop] if owners]
             if not rows:
                 continue
@@ -345,7 +343,7 @@ class LlamaBatch:
                 mask = torch.zeros(padding.shape, dtype=self._engine.dtype, device=device)
                 mask = mask.masked_fill(padding, float("-inf"))[:, None, None]
             self._buckets.append(
-                _Bucket(
+                Bucket(
                     cache=cache,
                     prompts=len(rows),
                     length=longest,
@@ -359,7 +357,7 @@ class LlamaBatch:
 
     def _drop_unused_prompts(self) -> None:
         """Move the last prompts of a bucket that still have rows to the places of its prompts that have none."""
-        for start, stop in pairwise(self._edges):
+        for start, stop in pairwise(self.edges):
             used = sorted({slot for slot in self._slots if start <= slot < stop})
             holes = [slot for slot in range(start, start + len(used)) if slot not in set(used)]
             for hole, last in zip(holes, reversed(used), strict=False):
@@ -367,73 +365,6 @@ class LlamaBatch:
                 for target, source in zip(self._prompts[hole], self._prompts[last], strict=True):
                     target[:, :, :length] = source[:, :, :length]
                 self._slots = [hole if slot == last else slot for slot in self._slots]
-
-
-def portions(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
-    """Prompts that are computed side by side: up to `TOGETHER` tokens, or one prompt."""
-    found: list[list[Prompt]] = []
-    size = 0
-    for prompt in prompts:
-        count = len(prompt[1]) - prompt[2]
-        if not found or size + count > TOGETHER:
-            found.append([])
-            size = 0
-        found[-1].append(prompt)
-        size += count
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bucket:
-    """Prompts that attend together, with the rows that continue them."""
-
-    cache: tuple[Tensor, Tensor]
-    """Keys and values, of the prompts first; those behind have no row any more."""
-    prompts: int
-    length: int
-    """Tokens of the longest prompt."""
-    width: int
-    """Rows of the prompt that has most of them."""
-    gather: Tensor | None
-    """Row of each place, prompt by prompt, (prompts * width,); None when that is every row in order."""
-    mask: Tensor | None
-    """-inf on padding.  # (prompts, 1, 1, length); None without padding"""
-
-    def by_prompt(self, x: Tensor) -> Tensor:
-        """(rows, kv, g, n) -> (prompts, kv, width * g, n): the rows of one prompt side by side, short ones padded."""
-        kv, g, n = x.shape[1:]
-        if self.gather is not None:
-            x = x.index_select(0, self.gather)
-        return x.view(-1, self.width, kv, g, n).transpose(1, 2).reshape(-1, kv, self.width * g, n)
-
-    def by_row(self, x: Tensor) -> Tensor:
-        """(prompts, kv, width * g, n) -> (prompts * width, kv, g, n)."""
-        prompts, kv, _, n = x.shape
-        return x.view(prompts, kv, self.width, -1, n).transpose(1, 2).reshape(prompts * self.width, kv, -1, n)
-
-
-TOGETHER = 4096
-"""Tokens of prompts that are computed side by side; bounds memory."""
-_NEAR = 0.75
-"""A prompt shorter than this share of the longest in its bucket may begin another one."""
-_WORTH = 2048
-"""Padded tokens, over all prompts from there on, that another bucket must save: it costs some small operations per layer."""
-
-
-def _edges(lengths: Sequence[int]) -> list[int]:
-    """Where neighbouring prompts are parted, the ends included; prompts sorted by length give the best buckets."""
-    edges, longest = [0], lengths[0]
-    for slot, length in enumerate(lengths):
-        if length < _NEAR * longest and sum(longest - other for other in lengths[slot:]) >= _WORTH:
-            edges.append(slot)
-            longest = length
-        longest = max(longest, length)
-    return [*edges, len(lengths)]
-
-
-def _scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """(..., m, dim) and (..., n, dim) -> (..., m, n); few queries on the right, as transposed keys would be copied first."""
-    return (keys @ queries.transpose(-1, -2)).transpose(-1, -2)
 
 
 _FEW = range(2, 33)

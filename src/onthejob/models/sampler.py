@@ -32,9 +32,9 @@ import torch
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import uniforms
 from onthejob.models.engines import Engine, make_engine, without_adapters
+from onthejob.models.kv_cache import Conversations, Said
 from onthejob.models.targets import linear_layers
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.progress import Progress
@@ -171,11 +171,7 @@ class Sampler:
         log.debug("published %s with %d projections", adapter.name, len(pairs))
 
     def withdraw(self, name: str) -> None:
-        """Forget a published adapter and what is cached for it.
-
-        Raises:
-            ContractError: it is not published.
-        """
+        """Forget a published adapter and what is cached for it."""
         self._lora(name)
         del self._published[name]
         self._conversations.forget(name)
@@ -221,11 +217,7 @@ class Sampler:
 
     @torch.inference_mode()
     def score(self, ids: Sequence[int], *, adapter: str | None) -> list[float]:
-        """Log-probabilities of ids[1:], each given what comes before it, of the logits as they are; one step per token.
-
-        Raises:
-            ContractError: fewer than two ids, or an adapter that is not published.
-        """
+        """Log-probabilities of ids[1:], each given what comes before it, of the logits as they are; one step per token."""
         if len(ids) < 2:
             raise ContractError(f"score needs at least two ids, got {len(ids)}.")
         lora = None if adapter is None else self._lora(adapter)

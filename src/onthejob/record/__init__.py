@@ -4,8 +4,8 @@ from onthejob.record.check import Verdict, check_run
 from onthejob.record.checksums import Damage
 from onthejob.record.curves import Series, series
 from onthejob.record.export import export
+from onthejob.record.from_rows import Episode, Event, Live, Metric
 from onthejob.record.listing import RunDetails, RunSummary, list_runs, show
-from onthejob.record.reading import Episode, Event, Live, Metric
 from onthejob.record.store import Run
 
 __all__ = [

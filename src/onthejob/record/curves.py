@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from onthejob.record.reading import Metric
+from onthejob.record.from_rows import Metric
 
 LOOP = "loop"
 """Scope of the loop's metrics."""

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import DamagedRecord, RecordError
-from onthejob.record import checkpoints, reading, trajectories
+from onthejob.record import checkpoints, from_rows, trajectories
 from onthejob.record.checksums import SAVE, Checksums, Damage
 from onthejob.record.codec import load_json, unpack_bytes
 from onthejob.record.database import Database
 from onthejob.record.digest import digest
-from onthejob.record.reading import Episode, Event, GroupHead, Live, Metric
+from onthejob.record.from_rows import Episode, Event, GroupHead, Live, Metric
 from onthejob.types import Adapter, Group
 
 if TYPE_CHECKING:
@@ -104,19 +104,19 @@ class RecordReader:
 
     def read_metrics(self, scope: str | None = None, *, iteration: int | None = None, name: str | None = None) -> list[Metric]:
         """Metrics by iteration, scope and name; None does not filter."""
-        return reading.read_metrics(self._database, self._checks, iteration, scope, name)
+        return from_rows.read_metrics(self._database, self._checks, iteration, scope, name)
 
     def read_events(self, iteration: int | None = None, kind: str | None = None) -> list[Event]:
         """Events in recorded order; None does not filter."""
-        return reading.read_events(self._database, self._checks, iteration, kind)
+        return from_rows.read_events(self._database, self._checks, iteration, kind)
 
     def read_live(self, after: int = 0, limit: int = 1000) -> list[Live]:
         """Up to `limit` live messages with a number above `after`, ascending; call again with the last number to follow."""
-        return reading.read_live(self._database, self._checks, after, limit)
+        return from_rows.read_live(self._database, self._checks, after, limit)
 
     def adapters(self, role: str | None = None, *, through: int | None = None) -> list[Adapter]:
         """Adapters by role and version that were recorded up to iteration `through`; None does not filter."""
-        return reading.read_adapters(self._database, self._checks, self.path, role, through)
+        return from_rows.read_adapters(self._database, self._checks, self.path, role, through)
 
     def latest_adapter(self, role: str) -> Adapter | None:
         """The newest recorded version of `role`."""
@@ -128,7 +128,7 @@ class RecordReader:
         Raises:
             RecordError: no such key, or the stored bytes do not have their hash.
         """
-        keys = reading.read_blob_keys(self._database, self._checks)
+        keys = from_rows.read_blob_keys(self._database, self._checks)
         if key not in keys:
             raise RecordError(f"no blob {key!r} in {self.path}. run.blob_keys() lists what there is.")
         with self._checks.part(f"blob {key!r}"):
@@ -141,11 +141,11 @@ class RecordReader:
 
     def blob_keys(self, prefix: str = "") -> list[str]:
         """Keys of recorded blobs that start with `prefix`, sorted."""
-        return sorted(key for key in reading.read_blob_keys(self._database, self._checks) if key.startswith(prefix))
+        return sorted(key for key in from_rows.read_blob_keys(self._database, self._checks) if key.startswith(prefix))
 
     def counts(self) -> dict[str, int]:
         """Numbers of recorded `groups`, `episodes`, `turns`, `adapters` and `events`."""
-        return reading.read_counts(self._database, self._checks)
+        return from_rows.read_counts(self._database, self._checks)
 
     @property
     def damage(self) -> list[Damage]:

@@ -12,8 +12,8 @@ from onthejob.errors import DamagedRecord
 from onthejob.record.checksums import Checksums, Sums, require
 from onthejob.record.codec import load_json, unpack_bytes, unpack_floats, unpack_ids, unpack_text
 from onthejob.record.database import Database
+from onthejob.record.from_rows import Episode, GroupHead
 from onthejob.record.iteration import context_hash
-from onthejob.record.reading import Episode, GroupHead
 from onthejob.types import Completion, Group, Kind, StopReason, Trajectory, Turn
 
 _CONTEXTS_KEPT = 4096

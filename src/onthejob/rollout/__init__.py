@@ -2,10 +2,10 @@
 
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales, score_replies
 from onthejob.rollout.collect import CollectConfig, Collection, Collector
-from onthejob.rollout.collect_episodes import collect_episodes
+from onthejob.rollout.collect_episodes import collect_episodes, episode_groups
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.library import SnapshotLibrary
-from onthejob.rollout.play import episode_groups, play
+from onthejob.rollout.play import play
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import measure_scales
 

@@ -12,7 +12,7 @@ remains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from onthejob.keys import keyed_seed
 from onthejob.processes import worker_pool
 from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
+from onthejob.rollout.value import branch_value
 from onthejob.types import (
     Branch,
     Completion,
@@ -133,8 +134,7 @@ class ReplyScores:
 
 def group_worlds(root: int, *keys: int | str, count: int) -> tuple[int, ...]:
     """`count` distinct worlds in 1..9_999, keyed; all replies of a group share them."""
-    worlds: list[int] = []
-    draw = 0
+    worlds, draw = list[int](), 0
     while len(worlds) < count:
         world = 1 + keyed_seed(root, *keys, "world", draw) % BRANCH_WORLDS
         if world not in worlds:
@@ -336,18 +336,17 @@ def compose(request: ScoreRequest, branches: Mapping[str, Sequence[Branch]], con
     turns = max(branch.turns for of_key in branches.values() for branch in of_key)
     by_world = {
         key: tuple(
-            config.outcome_weight * branch.outcome / turns / scales.outcome
-            + config.return_weight * branch.returns.get(request.actor, 0.0) / turns / scales.ret
+            branch_value(branch.outcome, branch.returns.get(request.actor, 0.0), turns=turns, weights=config, scales=scales)
             for branch in of_key
         )
         for key, of_key in branches.items()
     }
-    outcomes = {key: _mean(branch.outcome for branch in of_key) for key, of_key in branches.items()}
-    returns = {key: _mean(branch.returns.get(request.actor, 0.0) for branch in of_key) for key, of_key in branches.items()}
+    outcomes = {key: sum(one.outcome for one in of_key) / len(of_key) for key, of_key in branches.items()}
+    returns = {key: sum(one.returns.get(request.actor, 0.0) for one in of_key) / len(of_key) for key, of_key in branches.items()}
     valid = {key: all(branch.valid for branch in of_key) for key, of_key in branches.items()}
     return ReplyScores(
         keys=request.keys,
-        values=tuple(_mean(by_world[key]) for key in request.keys),
+        values=tuple(sum(by_world[key]) / len(by_world[key]) for key in request.keys),
         outcomes=tuple(outcomes[key] for key in request.keys),
         returns=tuple(returns[key] for key in request.keys),
         valid=tuple(valid[key] for key in request.keys),
@@ -399,8 +398,3 @@ def branch_group(
         "turns": scores.turns,
     }
     return Group(key=key, actor=actor, trajectories=trajectories, facts={**own, **(facts or {})})
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed)

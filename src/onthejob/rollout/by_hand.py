@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
+from onthejob.rollout.game_file import Replay, Said, execute
 from onthejob.rollout.reading import messages_for
-from onthejob.rollout.replay import Replay, Said, execute
 from onthejob.types import Context, Forkable, Observation, Policy, Sampling, Step, Task
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from onthejob.errors import ConfigError
-from onthejob.keys import keyed_choice, keyed_seed, keyed_uniform
+from onthejob.keys import keyed_seed, keyed_uniform
 from onthejob.rollout.branch import (
     BranchConfig,
     BranchFailure,
@@ -32,11 +33,12 @@ from onthejob.rollout.branch import (
 )
 from onthejob.rollout.continuation import Answered, Continuations, continuable
 from onthejob.rollout.contract import state_count, state_metrics
-from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
+from onthejob.rollout.episode import Encoder, Episode
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.opponents import Opponents
-from onthejob.rollout.play import act_each, advance, begin, outgrown, policy_for, start
+from onthejob.rollout.play import act_each, outgrown, policy_for, require_trainable
 from onthejob.rollout.pulse import Pulse
+from onthejob.rollout.segments import Segment, begin_segment, count_origins
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, Task
 
@@ -95,25 +97,13 @@ class Collection:
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
 
 
-@dataclass(slots=True)
-class _Segment:
-    live: LiveEpisode
-    learners: frozenset[str]
-    policies: Mapping[str, Policy]
-    seed: int
-    origin: str
-    partners: bool
-    begun: int
-    """Where in the episode it began, as `Entry.day` counts."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Ask:
-    """One pending request: `seeds` has K entries where a group is wanted, else one."""
+    """One pending request: K contexts, which differ in their seed, where a group is wanted, else one."""
 
-    segment: int
+    segment: Segment
     policy: Policy
-    contexts: list[Context]
+    contexts: Sequence[Context]
     wants_group: bool
     chosen: int
     """Of the K replies, the one with which play continues."""
@@ -166,13 +156,8 @@ class Collector:
             raise ConfigError(f"{name} offers no stand-ins for the policies. Set --branch.continuation partners.")
         if branch.continuation == "policy":
             continuable(self._envs[0])
-        self._scorer = scorer
-        self._config = config
-        self._branch = branch
-        self._scales = scales
-        self._trained = tuple(trained)
-        self._partners = partners
-        self._encoder = encoder
+        self._scorer, self._config, self._branch, self._scales = scorer, config, branch, scales
+        self._trained, self._partners, self._encoder = tuple(trained), partners, encoder
 
     def collect(
         self,
@@ -201,12 +186,26 @@ class Collector:
             opponents: whom a trained actor meets in segments that are not played among partners, where it is then the only one
                 that is trained; None trains all in them, as they are now.
         """
-        segments: list[_Segment] = []
-        for index in range(self._config.episodes):
-            # Segments that ask the same actor in the same round share a batch, so all follow the first one that is up.
-            actor = next((segment.live.pending().actor for segment in segments if segment.live.active), None)
-            libraries = (library, partner_library or library)
-            segments.append(self._start(index, tasks[index], policies, libraries, seed, actor, opponents))
+        segments: list[Segment] = []
+        for index, env in enumerate(self._envs):
+            segment = begin_segment(
+                index,
+                env,
+                tasks[index],
+                policies=policies,
+                partners=self._partners,
+                trained=self._trained,
+                library=library,
+                partner_library=partner_library or library,
+                fresh_share=self._config.fresh_share,
+                partner_share=self._config.partner_share,
+                opponents=opponents,
+                # All follow the first one that is up.
+                actor=next((segment.live.pending().actor for segment in segments if segment.live.active), None),
+                encoder=self._encoder,
+                seed=seed,
+            )
+            segments.append(segment)
         rounds: list[_Round] = []
         played_on = None
         if self._branch.continuation == "policy":
@@ -215,34 +214,27 @@ class Collector:
         visited: dict[tuple[int, int], Entry] = {}
         dropped, unheld, pulse = 0, 0, Pulse(prefix)
         for turn in range(self._config.segment_turns):
-            unheld += sum(_ends_unheld(segment) for segment in segments if segment.live.active)
-            asks = [self._ask(index, segment) for index, segment in enumerate(segments) if segment.live.active]
+            unheld += sum(segment.end_unheld() for segment in segments if segment.live.active)
+            asks = [self._ask(segment) for segment in segments if segment.live.active]
             for ask in asks:
-                if not segments[ask.segment].live.fits(ask.contexts[0], sampling):
-                    outgrown(segments[ask.segment].live)
-            asks = [ask for ask in asks if segments[ask.segment].live.active]
+                if not ask.segment.live.fits(ask.contexts[0], sampling):
+                    outgrown(ask.segment.live)
+            asks = [ask for ask in asks if ask.segment.live.active]
             if not asks:
                 break
-            answers = self._answer(asks, segments, sampling)
-            dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
+            answers = _answer(asks, sampling)
+            wanted = [(ask, replies) for ask, replies in answers if ask.wants_group]
+            dropped += sum(ask.wants_group for ask in asks) - len(wanted)
             if self._branch.imitates:
-                habits += [
-                    self._habits(ask, segments[ask.segment], replies)
-                    for ask, replies in answers
-                    if ask.wants_group and not segments[ask.segment].partners
-                ]
-            rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}, played_on))
-            pulse.beat([segment.live for segment in segments], [reply for _, replies in answers for reply in replies])
-            for ask, completions in answers:
-                segment = segments[ask.segment]
-                if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
-                    reached = segment.begun + segment.live.turn
-                    entry = entry_of(self._envs[ask.segment], segment.live.task, turn=reached)
-                    # Where no days are counted, 0 is a task's first request. Every fresh segment begins with one, and in a
-                    # conversation, which only begins there, the few in the library would begin all others.
-                    if entry is not None and entry.day > 0:
-                        visited[ask.segment, turn] = entry
-                advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
+                habits += [_habits_in(ask, replies) for ask, replies in wanted if not ask.segment.partners]
+            rounds.append(self._score(wanted, sampling, prefix, turn, stand_ins or {}, played_on))
+            tokens = sum(len(reply.token_ids) for _, replies in answers for reply in replies)
+            pulse.beat([segment.live for segment in segments], tokens)
+            for ask, replies in answers:
+                segment = ask.segment
+                if (entry := self._kept(segment, turn)) is not None:
+                    visited[segment.index, turn] = entry
+                segment.live.advance(ask.contexts[ask.chosen], replies[ask.chosen], policy=ask.policy, sampling=sampling)
         if played_on is not None:
             played_on.play()
         groups: dict[tuple[int, int], Group] = {}
@@ -265,42 +257,10 @@ class Collector:
             habits=tuple(habits),
             stand_ins=(stand_ins or {}) if self._branch.imitates else {},
             continued=0 if played_on is None else played_on.tokens,
-            starts=_origins(segments),
+            starts=count_origins(segments),
         )
 
-    def _start(
-        self,
-        index: int,
-        task: Task,
-        policies: Mapping[str, Policy],
-        libraries: tuple[SnapshotLibrary, SnapshotLibrary],
-        seed: int,
-        actor: str | None,
-        opponents: Opponents | None,
-    ) -> _Segment:
-        env, own = self._envs[index], keyed_seed(seed, "segment", index)
-        among_partners = keyed_uniform(own, "partners") < self._config.partner_share
-        library = libraries[among_partners]
-        fresh = len(library) == 0 or keyed_uniform(own, "fresh") < self._config.fresh_share
-        begun = 0
-        if fresh:
-            live = start(env, task, encoder=self._encoder)
-        else:
-            entry = library.sample(own, "start", actor=actor)
-            begun = entry.day
-            live = LiveEpisode(env, entry.task, None, encoder=self._encoder, start=entry.snapshot)
-            begin(live, lambda: env.restore(entry.snapshot))
-        learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
-        current = {**self._partners, **policies}
-        seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])
-                 for actor in current}  # fmt: skip
-        if opponents is not None and not among_partners:
-            learner, met = opponents.seated(own)
-            learners, seats = {learner}, {**seats, **met}
-        origin = "fresh" if fresh else "library"
-        return _Segment(live, frozenset(learners), seats, own, origin, among_partners, begun)
-
-    def _ask(self, index: int, segment: _Segment) -> _Ask:
+    def _ask(self, segment: Segment) -> _Ask:
         live = segment.live
         observation, policy = live.pending(), policy_for(live, segment.policies)
         # Retries and reflections are not decisions of the workplace: they are answered, and not branched.
@@ -308,44 +268,28 @@ class Collector:
         if wants_group:
             require_trainable(observation.actor, policy)
         count = self._branch.group_size if wants_group else 1
-        first = live.context(policy, keyed_seed(segment.seed, "reply", live.turn, 0))
-        contexts = [first] + [
-            Context(
-                observation=observation,
-                prompt_ids=first.prompt_ids,
-                messages=first.messages,
-                seed=keyed_seed(segment.seed, "reply", live.turn, k),
-            )
-            for k in range(1, count)
-        ]
-        chosen = keyed_seed(segment.seed, "choice", live.turn) % count if wants_group else 0
-        return _Ask(index, policy, contexts, wants_group, chosen)
+        seeds = [keyed_seed(segment.seed, "reply", live.turn, k) for k in range(count)]
+        first = live.context(policy, seeds[0])
+        return _Ask(
+            segment=segment,
+            policy=policy,
+            contexts=[first, *(replace(first, seed=seed) for seed in seeds[1:])],
+            wants_group=wants_group,
+            chosen=keyed_seed(segment.seed, "choice", live.turn) % count if wants_group else 0,
+        )
 
-    def _answer(
-        self, asks: Sequence[_Ask], segments: Sequence[_Segment], sampling: Sampling
-    ) -> list[tuple[_Ask, list[Completion]]]:
-        """One `act` call per policy over all requests of the round; requests whose policy failed are omitted."""
-        by_policy: dict[int, list[_Ask]] = {}
-        for ask in asks:
-            by_policy.setdefault(id(ask.policy), []).append(ask)
-        answered: list[tuple[_Ask, list[Completion]]] = []
-        for same in by_policy.values():
-            flat = act_each(same[0].policy, [context for ask in same for context in ask.contexts], sampling)
-            position = 0
-            for ask in same:
-                own = flat[position : position + len(ask.contexts)]
-                position += len(ask.contexts)
-                failures = [completion for completion in own if isinstance(completion, Exception)]
-                if failures:
-                    segments[ask.segment].live.fail(failures[0])
-                else:
-                    answered.append((ask, [completion for completion in own if isinstance(completion, Completion)]))
-        return sorted(answered, key=lambda pair: pair[0].segment)
+    def _kept(self, segment: Segment, turn: int) -> Entry | None:
+        """The present state, where it enters the library."""
+        if segment.partners or keyed_uniform(segment.seed, "keep", turn) >= self._config.keep_share:
+            return None
+        entry = entry_of(segment.env, segment.live.task, turn=segment.begun + segment.live.turn)
+        # Where no days are counted, 0 is a task's first request. Every fresh segment begins with one, and in a conversation,
+        # which only begins there, the few in the library would begin all others.
+        return entry if entry is not None and entry.day > 0 else None
 
     def _score(
         self,
-        answers: Sequence[tuple[_Ask, list[Completion]]],
-        segments: Sequence[_Segment],
+        wanted: Sequence[tuple[_Ask, list[Completion]]],
         sampling: Sampling,
         prefix: str,
         turn: int,
@@ -353,100 +297,89 @@ class Collector:
         played_on: Continuations | None,
     ) -> _Round:
         """Begin to score this round's groups; all that belongs to the present moment is taken down now."""
-        wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
-        requests = [self._request(ask, segments[ask.segment], completions, stand_ins) for ask, completions in wanted]
+        requests = [self._request(ask, replies, stand_ins) for ask, replies in wanted]
         if played_on is None:
             scores = submit_replies(self._scorer, requests, self._branch, self._scales)
         else:
-            answered = [self._answered(ask, segments[ask.segment], completions) for ask, completions in wanted]
-            scores = played_on.submit(requests, answered)
+            scores = played_on.submit(requests, [_answered(ask, replies) for ask, replies in wanted])
         return _Round(
-            groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
-            places=[(ask.segment, turn) for ask, _ in wanted],
+            groups=[_group_of(ask, replies, sampling, prefix) for ask, replies in wanted],
+            places=[(ask.segment.index, turn) for ask, _ in wanted],
             scores=scores,
         )
 
-    def _answered(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> Answered:
-        return Answered(
-            live=segment.live,
-            context=ask.contexts[0],
-            completions=completions,
-            policy=ask.policy,
-            seats=segment.policies,
-            seed=keyed_seed(segment.seed, "branches", segment.live.turn),
-        )
-
-    def _habits(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> tuple[str, Habits]:
-        env = self._envs[ask.segment]
-        assert isinstance(env, Imitable)
-        return segment.live.pending().actor, env.habits([completion.text for completion in completions])
-
-    def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], stand_ins: Rates) -> ScoreRequest:
-        env = self._envs[ask.segment]
-        replies = tuple(completion.text for completion in completions)
+    def _request(self, ask: _Ask, replies: Sequence[Completion], stand_ins: Rates) -> ScoreRequest:
+        segment, texts = ask.segment, tuple(reply.text for reply in replies)
         # Habits are those of the team's own play, so they say little about what the learner does among partners.
         imitated = frozenset[str]() if segment.partners else segment.learners
         return ScoreRequest(
-            snapshot=env.snapshot(),
+            snapshot=segment.env.snapshot(),
             actor=segment.live.pending().actor,
-            replies=replies,
-            keys=tuple(env.canonical(reply) for reply in replies),
+            replies=texts,
+            keys=tuple(segment.env.canonical(text) for text in texts),
             worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
             stand_ins={actor: rates for actor, rates in stand_ins.items() if actor in imitated},
         )
 
-    def _group(
-        self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], sampling: Sampling, prefix: str
-    ) -> Callable[[ReplyScores], Group]:
-        live, state = segment.live, self._envs[ask.segment].state()
-        counted = state_count(state, "turn", type(self._envs[ask.segment]).__name__)
-        turn, actor = live.turn if counted is None else counted, live.pending().actor
-        return partial(
-            branch_group,
-            f"{prefix}/s{ask.segment:02d}/{live.task.id}/t{turn:03d}/{actor}",
-            live.task.id,
-            ask.contexts[0].prompt_ids,
-            completions,
-            actor=actor,
-            policy_version=ask.policy.version,
-            sampling=sampling,
-            kind=live.pending().kind,
-            facts={
-                "chosen": ask.chosen,
-                "origin": segment.origin,
-                "partners": segment.partners,
-                "turn": turn,
-                "day": state.get("day"),
-                "metrics": state_metrics(state, type(self._envs[ask.segment]).__name__),
-            },
-        )
+
+def _answer(asks: Sequence[_Ask], sampling: Sampling) -> list[tuple[_Ask, list[Completion]]]:
+    """One `act` call per policy over all requests of the round; requests whose policy failed are omitted."""
+    by_policy: dict[int, list[_Ask]] = {}
+    for ask in asks:
+        by_policy.setdefault(id(ask.policy), []).append(ask)
+    answered: list[tuple[_Ask, list[Completion]]] = []
+    for same in by_policy.values():
+        flat = iter(act_each(same[0].policy, [context for ask in same for context in ask.contexts], sampling))
+        for ask in same:
+            own = list(islice(flat, len(ask.contexts)))
+            failures = [completion for completion in own if isinstance(completion, Exception)]
+            if failures:
+                ask.segment.live.fail(failures[0])
+            else:
+                answered.append((ask, [completion for completion in own if isinstance(completion, Completion)]))
+    return sorted(answered, key=lambda pair: pair[0].segment.index)
 
 
-def _ends_unheld(segment: _Segment) -> bool:
-    """Ends a segment whose next reply belongs to a conversation from before its start, of which the tokens are not known."""
-    live = segment.live
-    if live.holds_context(policy_for(live, segment.policies)):
-        return False
-    live.cut()
-    return True
+def _habits_in(ask: _Ask, replies: Sequence[Completion]) -> tuple[str, Habits]:
+    env = ask.segment.env
+    assert isinstance(env, Imitable)
+    return ask.segment.live.pending().actor, env.habits([reply.text for reply in replies])
 
 
-def _origins(segments: Sequence[_Segment]) -> dict[str, int]:
-    counts = {"fresh": 0, "library": 0, "partners": 0}
-    for segment in segments:
-        counts[segment.origin] += 1
-        counts["partners"] += int(segment.partners)
-    return counts
+def _answered(ask: _Ask, replies: Sequence[Completion]) -> Answered:
+    segment = ask.segment
+    return Answered(
+        live=segment.live,
+        context=ask.contexts[0],
+        completions=replies,
+        policy=ask.policy,
+        seats=segment.policies,
+        seed=keyed_seed(segment.seed, "branches", segment.live.turn),
+    )
 
 
-def require_trainable(role: str, policy: Policy) -> None:
-    """Refuse to train a seat whose policy returns text without the token ids and log-probabilities that were sampled.
-
-    Raises:
-        ConfigError: it reads no tokens.
-    """
-    if policy.reads != "tokens":
-        raise ConfigError(
-            f"{role!r} cannot be trained while {policy.version} sits there: it returns text without token ids and "
-            "log-probabilities, and training uses no others. Seat a local model (base, a run, an adapter), or train another role."
-        )
+def _group_of(ask: _Ask, replies: Sequence[Completion], sampling: Sampling, prefix: str) -> Callable[[ReplyScores], Group]:
+    """Makes the group of these replies from their scores; the state is described as it is now."""
+    segment, live = ask.segment, ask.segment.live
+    state, name = segment.env.state(), type(segment.env).__name__
+    counted = state_count(state, "turn", name)
+    turn, actor = live.turn if counted is None else counted, live.pending().actor
+    return partial(
+        branch_group,
+        f"{prefix}/s{segment.index:02d}/{live.task.id}/t{turn:03d}/{actor}",
+        live.task.id,
+        ask.contexts[0].prompt_ids,
+        replies,
+        actor=actor,
+        policy_version=ask.policy.version,
+        sampling=sampling,
+        kind=live.pending().kind,
+        facts={
+            "chosen": ask.chosen,
+            "origin": segment.origin,
+            "partners": segment.partners,
+            "turn": turn,
+            "day": state.get("day"),
+            "metrics": state_metrics(state, name),
+        },
+    )

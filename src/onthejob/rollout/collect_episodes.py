@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from onthejob.keys import keyed_seed
-from onthejob.rollout.collect import Collection, require_trainable
+from onthejob.rollout.collect import Collection
 from onthejob.rollout.episode import Encoder, Episode
 from onthejob.rollout.opponents import Opponents
-from onthejob.rollout.play import episode_groups, occurrences, play
-from onthejob.types import Environment, Policy, Sampling, StopReason, Task
+from onthejob.rollout.play import occurrences, play, require_trainable
+from onthejob.types import Environment, Group, Policy, Sampling, StopReason, Task
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,9 @@ def collect_episodes(
     All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that ended in an
     error (of a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and
     with the same seeds; a task of which one fails again has no group. With `opponents` one actor is trained in all episodes of a
-    task, the only one that has a group of it.
+    task, the only one that has a group of it. A task that was drawn twice is played as one.
     """
+    tasks = list({task.id: task for task in tasks}.values())
     for actor in trained:
         if actor in policies:
             require_trainable(actor, policies[actor])
@@ -83,3 +84,30 @@ def collect_episodes(
         failure=next(reversed(failures.values()), ""),
         starts={"fresh": len(episodes)},
     )
+
+
+def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence[str]) -> list[Group]:
+    """One group per (task, actor) from several episodes of the same task: the grouping for environments that cannot fork.
+
+    A task of which an episode ended in an error has no group: the others would be compared without it, and errors need
+    not be random. A group of fewer than two trajectories has no baseline and is dropped too.
+    """
+    by_task: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        by_task.setdefault(episode.task.id, []).append(episode)
+    failed = {episode.task.id for episode in episodes if episode.stop is StopReason.ERROR}
+    by_task = {task_id: members for task_id, members in by_task.items() if task_id not in failed}
+    groups: list[Group] = []
+    for task_id, members in by_task.items():
+        for actor in actors:
+            present = [member for member in members if actor in member.trajectories]
+            trajectories = tuple(member.trajectories[actor] for member in present)
+            if len(trajectories) >= 2:
+                facts = {
+                    "source": "episodes",
+                    "stops": [str(trajectory.stop) for trajectory in trajectories],
+                    "turns": [len(trajectory.turns) for trajectory in trajectories],
+                    "metrics": [dict(member.metrics) for member in present],
+                }
+                groups.append(Group(key=f"{prefix}/{task_id}/{actor}", actor=actor, trajectories=trajectories, facts=facts))
+    return groups

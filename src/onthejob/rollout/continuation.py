@@ -17,7 +17,7 @@ from onthejob.keys import keyed_seed
 from onthejob.rollout.branch import BranchConfig, BranchFailure, ReplyScores, Scales, ScoreRequest, compose, distinct
 from onthejob.rollout.contract import state_count
 from onthejob.rollout.episode import LiveEpisode
-from onthejob.rollout.play import advance, each, play_on, policy_for
+from onthejob.rollout.play import each, play_on, policy_for
 from onthejob.rollout.pulse import Pulse
 from onthejob.types import Branch, Completion, Context, Continuable, Environment, Policy, Sampling, StopReason
 
@@ -138,7 +138,7 @@ class Continuations:
         live = answered.live.branched(env, env.observe())
         branch = _Branch(live, env, answered.seats, keyed_seed(answered.seed, "continue", world), _turns(env, 0))
         self._branches.append(branch)
-        step = advance(live, answered.context, completion, answered.policy, self._sampling)
+        step = live.advance(answered.context, completion, policy=answered.policy, sampling=self._sampling)
         branch.valid = step is not None and step.valid
         self._limit(branch)
         return branch

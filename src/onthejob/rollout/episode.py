@@ -221,12 +221,21 @@ class LiveEpisode:
         """True when the prompt and a reply at its limit are within the model's context."""
         return not exceeds(self._encoder, context.prompt_ids, sampling)
 
-    def advance(self, context: Context, completion: Completion, *, policy: Policy, sampling: Sampling) -> Step:
-        """Step the environment with `completion` and record the turn.
+    def advance(self, context: Context, completion: Completion, *, policy: Policy, sampling: Sampling) -> Step | None:
+        """Step the environment with `completion` and record the turn; None when the environment raised, which ends the episode.
 
         Raises:
-            ContractError: the environment returned something that the loop cannot use.
+            ContractError: the environment returned something that the loop cannot use, as it would in every episode.
         """
+        try:
+            return self._advance(context, completion, policy, sampling)
+        except ContractError:
+            raise
+        except Exception as error:
+            self.fail(error)
+            return None
+
+    def _advance(self, context: Context, completion: Completion, policy: Policy, sampling: Sampling) -> Step:
         observation = self.pending()
         actor = observation.actor
         started = time.perf_counter()

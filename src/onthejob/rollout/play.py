@@ -23,7 +23,7 @@ from onthejob.rollout.contract import check_request
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.room import SHORTER
-from onthejob.types import Completion, Context, Environment, Group, Observation, Policy, Sampling, Step, StopReason, Task
+from onthejob.types import Completion, Context, Environment, Observation, Policy, Sampling, Step, StopReason, Task
 
 log = logging.getLogger(__name__)
 
@@ -174,14 +174,14 @@ def play_on(
         asking = [request for request in asking if request[0].active]
         answers = answer(asking, sampling)
         turns = [(asking[index][0], *answered, asking[index][1]) for index, answered in answers.items()]
-        steps = over(lambda turn: advance(*turn, sampling), turns)
+        steps = over(lambda turn: turn[0].advance(turn[1], turn[2], policy=turn[3], sampling=sampling), turns)
         for (episode, _, completion, _), step in zip(turns, steps, strict=True):
             if step is not None and on_turn is not None:
                 on_turn(episode, completion, step)
             if episode.active and episode.turn >= max_turns:
                 episode.cut()
         if pulse is not None:
-            pulse.beat(live, [completion for _, completion in answers.values()])
+            pulse.beat(live, sum(len(completion.token_ids) for _, completion in answers.values()))
 
 
 class Each(Protocol):
@@ -317,43 +317,14 @@ def _act(policy: Policy, contexts: Sequence[Context], sampling: Sampling) -> lis
     return completions
 
 
-def advance(episode: LiveEpisode, context: Context, completion: Completion, policy: Policy, sampling: Sampling) -> Step | None:
-    """Step the episode; None when the environment raised, which ends this episode only.
+def require_trainable(role: str, policy: Policy) -> None:
+    """Refuse to train a seat whose policy returns text without the token ids and log-probabilities that were sampled.
 
     Raises:
-        ContractError: the environment broke its contract, which concerns all episodes.
+        ConfigError: it reads no tokens.
     """
-    try:
-        return episode.advance(context, completion, policy=policy, sampling=sampling)
-    except ContractError:
-        raise  # as in `begin`: it would happen in every episode
-    except Exception as error:
-        episode.fail(error)
-        return None
-
-
-def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence[str]) -> list[Group]:
-    """One group per (task, actor) from several episodes of the same task: the grouping for environments that cannot fork.
-
-    A task of which an episode ended in an error has no group: the others would be compared without it, and errors need
-    not be random. A group of fewer than two trajectories has no baseline and is dropped too.
-    """
-    by_task: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        by_task.setdefault(episode.task.id, []).append(episode)
-    failed = {episode.task.id for episode in episodes if episode.stop is StopReason.ERROR}
-    by_task = {task_id: members for task_id, members in by_task.items() if task_id not in failed}
-    groups: list[Group] = []
-    for task_id, members in by_task.items():
-        for actor in actors:
-            present = [member for member in members if actor in member.trajectories]
-            trajectories = tuple(member.trajectories[actor] for member in present)
-            if len(trajectories) >= 2:
-                facts = {
-                    "source": "episodes",
-                    "stops": [str(trajectory.stop) for trajectory in trajectories],
-                    "turns": [len(trajectory.turns) for trajectory in trajectories],
-                    "metrics": [dict(member.metrics) for member in present],
-                }
-                groups.append(Group(key=f"{prefix}/{task_id}/{actor}", actor=actor, trajectories=trajectories, facts=facts))
-    return groups
+    if policy.reads != "tokens":
+        raise ConfigError(
+            f"{role!r} cannot be trained while {policy.version} sits there: it returns text without token ids and "
+            "log-probabilities, and training uses no others. Seat a local model (base, a run, an adapter), or train another role."
+        )

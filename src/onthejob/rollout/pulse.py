@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from onthejob.progress import Progress
 from onthejob.rollout.episode import LiveEpisode
-from onthejob.types import Completion
 
 
 class Pulse:
@@ -17,9 +16,9 @@ class Pulse:
         self._progress = Progress(what)
         self._tokens = 0
 
-    def beat(self, episodes: Sequence[LiveEpisode], replies: Iterable[Completion]) -> None:
-        """After a round of turns: all episodes, and the replies that were sampled in it."""
-        self._tokens += sum(len(reply.token_ids) for reply in replies)
+    def beat(self, episodes: Sequence[LiveEpisode], tokens: int) -> None:
+        """After a round of turns: all episodes, and how many tokens were sampled in it."""
+        self._tokens += tokens
         active = [episode.turn for episode in episodes if episode.active]
         if active and self._progress.due:
             pace = f", {self._tokens / max(self._progress.seconds, 1e-9):.0f} tokens/s" if self._tokens else ""

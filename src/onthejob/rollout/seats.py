@@ -20,7 +20,7 @@ from pathlib import Path
 
 from onthejob.errors import ConfigError
 from onthejob.files import published_file
-from onthejob.rollout.collect import require_trainable
+from onthejob.rollout.play import require_trainable
 from onthejob.types import Policy
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.models.adapter_weights import DTYPES, LOG_LOGIT_SCALE, MOST_LOG_SCALE, problem_of
 from onthejob.models.window import context_window, refuse_longer
-from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, SentEstimate
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG
 from onthejob.types import Group
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ MASK_BYTES = 6
 
 
 def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
-    """The learner's options of a job.
-
-    Raises:
-        ConfigError: an unknown option, or a value that cannot be or would run for days.
-    """
+    """The learner's options of a job."""
     try:
         config = LEARNER_CONFIG.validate_python(given)
     except ValidationError as error:
@@ -58,26 +54,21 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
     return config
 
 
-def check_estimates(estimates: Sequence[SentEstimate], groups: Sequence[Group]) -> None:
+def check_advantages(advantages_G: Sequence[Sequence[float]], groups: Sequence[Group]) -> None:
     """Refuse advantages that are not one per trajectory of each group.
 
     Raises:
         ConfigError: they are not.
     """
-    if len(estimates) != len(groups):
-        raise ConfigError(f"a job has one estimate per group, got {len(estimates)} for {len(groups)}.")
-    for group, one in zip(groups, estimates, strict=True):
-        if one.advantages is not None and len(one.advantages) != len(group):
-            raise ConfigError(f"group {group.key!r} has {len(group)} trajectories and {len(one.advantages)} advantages.")
+    if len(advantages_G) != len(groups):
+        raise ConfigError(f"a job has a list of advantages per group, got {len(advantages_G)} for {len(groups)}.")
+    for group, values in zip(groups, advantages_G, strict=True):
+        if len(values) != len(group):
+            raise ConfigError(f"group {group.key!r} has {len(group)} trajectories and {len(values)} advantages.")
 
 
 def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, model: PeftModel) -> list[Group]:
-    """The groups of a job.
-
-    Raises:
-        ConfigError: they are no groups, hold a number that is not finite or a token that the model does not have, or a text
-            that is longer than the model's context or this machine's memory allows.
-    """
+    """The groups of a job."""
     try:
         groups = GROUPS.validate_python(given)
     except ValidationError as error:
@@ -96,11 +87,7 @@ def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, mo
 
 
 def check_tokens(texts: Sequence[Sequence[int]], model: PeftModel) -> None:
-    """Refuse ids that the model has no embedding for: an index error on a CPU, the end of the process on a GPU.
-
-    Raises:
-        ConfigError: names one.
-    """
+    """Refuse ids that the model has no embedding for: an index error on a CPU, the end of the process on a GPU."""
     base: Any = model.get_base_model()
     known = base.get_input_embeddings().num_embeddings
     wrong = next((token for text in texts for token in text if not 0 <= token < known), None)
@@ -109,11 +96,7 @@ def check_tokens(texts: Sequence[Sequence[int]], model: PeftModel) -> None:
 
 
 def check_state(content: bytes, name: str) -> None:
-    """Refuse a learner's state that would poison the adapter or the watch over its KL.
-
-    Raises:
-        ConfigError: it is not in the safetensors format, holds a number that is not finite, or something else than a state.
-    """
+    """Refuse a learner's state that would poison the adapter or the watch over its KL."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

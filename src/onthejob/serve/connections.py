@@ -18,15 +18,15 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
-from starlette.requests import ClientDisconnect
-from starlette.websockets import WebSocketDisconnect
+
+from onthejob.serve.unattended import REPORT_S, Seldom, unattended
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol
@@ -43,8 +43,6 @@ STALLED_S = 60.0
 """Seconds after which a client that takes nothing of its answer is cut off."""
 SWEEP_S = 0.5
 """Seconds between two looks at all connections."""
-REPORT_S = 60.0
-"""Seconds between two lines of the log about connections that were cut off."""
 MOST = 1024
 """Connections at the same time, where the limit of open files allows as many."""
 UNREAD = 32 << 20
@@ -52,11 +50,6 @@ UNREAD = 32 << 20
 COLLECT = 32
 """TLS connections after which garbage is collected: each holds a buffer of 256 KiB, in a cycle."""
 NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
-App = Callable[[Event, Receive, Send], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -359,43 +352,6 @@ class BoundedServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").removeFilter(self._seldom)
         if self.config.is_ssl:
             gc.unfreeze()
-
-
-class Seldom(logging.Filter):
-    """Lets a warning pass once in `REPORT_S` seconds: clients cause uvicorn's own, e.g. by a request that is not HTTP."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._last: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it passes."""
-        if record.levelno != logging.WARNING:
-            return True
-        now, text = self._clock(), str(record.msg)  # without what the client sent
-        if now - self._last.get(text, -REPORT_S) < REPORT_S:
-            return False
-        self._last[text] = now
-        return True
-
-
-def unattended(app: App) -> App:
-    """An application whose clients may leave at any moment: that is not an error, and no traceback in the log."""
-
-    async def served(scope: Event, receive: Receive, send: Send) -> None:
-        async def sent(event: Event) -> None:
-            with suppress(OSError):  # uvicorn's name for a WebSocket that is gone; the application reads of it next
-                await send(event)
-
-        try:
-            await app(scope, receive, sent)
-        except (ClientDisconnect, WebSocketDisconnect):
-            log.debug("a client left before it had its answer")
-        except asyncio.CancelledError:
-            log.debug("the server ends, and with it a request")
-
-    return served
 
 
 def most_connections() -> int:

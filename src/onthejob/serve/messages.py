@@ -6,11 +6,9 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter
 
 from onthejob.errors import ConfigError
-from onthejob.learn.advantage import Estimate, Signal
 from onthejob.learn.learner import LearnerConfig
 from onthejob.types import Completion, Group
 
@@ -19,25 +17,6 @@ Role = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 GROUPS = TypeAdapter(list[Group])
 COMPLETIONS = TypeAdapter(list[Completion])
 LEARNER_CONFIG = TypeAdapter(LearnerConfig)
-
-
-class SentEstimate(BaseModel):
-    """What one group teaches, as it is sent."""
-
-    model_config = ConfigDict(extra="forbid")
-    signal: Signal
-    advantages: list[FiniteFloat] | None
-    """One per trajectory."""
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> SentEstimate:
-        """To send."""
-        values = estimate.advantages
-        return cls(signal=estimate.signal, advantages=None if values is None else values.tolist())
-
-    def received(self) -> Estimate:
-        """As the learner takes it."""
-        return Estimate(self.signal, None if self.advantages is None else np.array(self.advantages, dtype=np.float64))
 
 
 class TrainRequest(BaseModel):
@@ -54,8 +33,9 @@ class TrainRequest(BaseModel):
     config: dict[str, Any]
     """LearnerConfig."""
     groups: list[dict[str, Any]]
-    estimates: list[SentEstimate]
-    """What each group teaches."""
+    """Those that teach something."""
+    advantages: list[list[FiniteFloat]]
+    """Of each group one number per trajectory."""
 
     def key(self) -> str:
         """Names everything that the answer depends on."""

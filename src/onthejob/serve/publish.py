@@ -105,9 +105,6 @@ class Publisher:
             drain_s: seconds that replies under way are waited for before their adapter is unloaded.
             keep: newest versions of a role whose copies stay in the store, at least 2: one to roll back to.
             clock: monotonic seconds.
-
-        Raises:
-            ConfigError: keep < 2 or drain_s < 0.
         """
         if keep < 2 or not drain_s >= 0:
             raise ConfigError(f"keep must be >= 2 (one version to roll back to) and drain_s >= 0, got {keep} and {drain_s}.")
@@ -359,11 +356,7 @@ class Slots:
 
     @classmethod
     def for_roles(cls, roles: int, *, rank: int) -> Slots:
-        """Sized for `roles` roles.
-
-        Raises:
-            ConfigError: no roles, or a rank that vLLM does not serve.
-        """
+        """Sized for `roles` roles."""
         ranks = (1, 8, 16, 32, 64, 128, 256, 320, 512)
         fitting = [known for known in ranks if known >= rank]
         if roles < 1 or rank < 1 or not fitting:

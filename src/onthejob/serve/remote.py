@@ -13,7 +13,7 @@ import os
 import ssl
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from peft import PeftModel
@@ -21,11 +21,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
-from onthejob.learn.advantage import Estimate
+from onthejob.learn.batch import Advantages
 from onthejob.learn.learner import Learner, LearnerConfig, UpdateMetrics
 from onthejob.learn.lora import Snapshot, alpha_of
 from onthejob.serve.bounds import check_state
-from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, SentEstimate, TrainRequest
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, TrainRequest
 from onthejob.texts import printable, redacted, secrets_of_headers
 from onthejob.types import Group
 
@@ -66,6 +66,14 @@ class Patience:
             return False
         time.sleep(min(left, self._wait_s))
         return True
+
+
+class Taught(NamedTuple):
+    """A group as it is sent to a worker."""
+
+    group: Group
+    advantages: tuple[float, ...]
+    """One per trajectory."""
 
 
 class RemoteLearner:
@@ -142,9 +150,16 @@ class RemoteLearner:
         """Close the connection."""
         self._http.close()
 
-    def update(
-        self, role: str, groups: Sequence[Group], estimates: Sequence[Estimate], *, reference: Snapshot | None = None
-    ) -> UpdateMetrics:
+    def collate(self, groups: Sequence[Group], advantages_G: Sequence[Advantages | None], /) -> list[Taught]:
+        """The groups that teach something; the worker packs them into rows, which depend on its model's layout."""
+        pairs = zip(groups, advantages_G, strict=True)
+        return [Taught(group, tuple(values.tolist())) for group, values in pairs if values is not None]
+
+    def revert(self, role: str, before: Mapping[str, Tensor]) -> None:
+        """As `Learner.revert`."""
+        self._local.revert(role, before)
+
+    def update(self, role: str, batches: Sequence[Taught], *, reference: Snapshot | None = None) -> UpdateMetrics:
         """As `Learner.update`; the worker's new state becomes ours.
 
         Raises:
@@ -158,8 +173,8 @@ class RemoteLearner:
             "base": self._base_digest,
             "state": digest_of(state),
             "config": LEARNER_CONFIG.dump_python(self.config, mode="json"),
-            "groups": GROUPS.dump_python(list(groups), mode="json"),
-            "estimates": [SentEstimate.of(one) for one in estimates],
+            "groups": GROUPS.dump_python([taught.group for taught in batches], mode="json"),
+            "advantages": [taught.advantages for taught in batches],
         }
         if reference is not None:
             start = packed({f"lora/{name}": tensor for name, tensor in reference.tensors.items()})
@@ -258,11 +273,7 @@ def told_by(http: httpx.Client, text: object, limit: int = 500) -> str:
 
 
 def connect(url: str, *, token: str, timeout_s: float) -> httpx.Client:
-    """A client of the worker, which trusts the certificates in the file that `CA_ENV` names, else the usual authorities.
-
-    Raises:
-        ConfigError: the URL cannot be used, the token would be sent in the clear, or the file holds no certificate.
-    """
+    """A client of the worker, which trusts the certificates in the file that `CA_ENV` names, else the usual authorities."""
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -319,11 +330,7 @@ def reach(url: str, *, token: str, roles: Collection[str] = (), samples: bool = 
 
 
 def token_from(environ: Mapping[str, str] | None = None) -> str:
-    """The worker's token.
-
-    Raises:
-        ConfigError: it is not set or too short.
-    """
+    """The worker's token."""
     token = (os.environ if environ is None else environ).get(TOKEN_ENV, "").strip()
     if len(token) < 16:
         raise ConfigError(f"set {TOKEN_ENV} to the worker's token of at least 16 characters, e.g. from `openssl rand -hex 16`.")

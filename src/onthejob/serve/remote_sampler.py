@@ -50,9 +50,6 @@ class RemoteSampler:
             timeout_s: seconds for one batch of replies.
             gone_s: seconds for which it is asked again when it is gone. What it sampled for a lost answer is not used.
             wait_s: seconds between two attempts.
-
-        Raises:
-            ConfigError: the URL cannot be used.
         """
         self.chat = chat
         self._http = connect(url, token=token, timeout_s=timeout_s)

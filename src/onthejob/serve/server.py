@@ -99,11 +99,7 @@ class Restart:
 
 
 def vllm_command(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The program that serves.
-
-    Raises:
-        ConfigError: vLLM is not there.
-    """
+    """The program that serves."""
     python = (os.environ if environ is None else environ).get(PYTHON_ENV)
     if python:
         if not os.access(python, os.X_OK):
@@ -118,11 +114,7 @@ def vllm_command(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
 
 
 def check_start(config: ServerConfig) -> None:
-    """Refuse, before a model is fetched or loaded, what would keep the server from starting afterwards.
-
-    Raises:
-        ConfigError: vLLM is not installed, or its port is taken.
-    """
+    """Refuse, before a model is fetched or loaded, what would keep the server from starting afterwards."""
     vllm_command()
     if config.port:
         check_port(config.port)

@@ -172,11 +172,7 @@ def free_port() -> int:
 
 
 def check_port(port: int) -> None:
-    """Refuse a port of the loopback interface that another program listens on.
-
-    Raises:
-        ConfigError: it is taken; the owner's process id is named when it can be seen.
-    """
+    """Refuse a port of the loopback interface that another program listens on."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from pydantic import ValidationError
 
 from onthejob.errors import ConfigError, OnTheJobError, ServeError
@@ -25,7 +26,7 @@ from onthejob.files import published_file, remove_abandoned
 from onthejob.learn.interrupt import Interrupt, Interrupted
 from onthejob.learn.learner import Learner
 from onthejob.models.window import context_window, refuse_longer
-from onthejob.serve.bounds import check_estimates, check_tokens, checked_config, checked_groups
+from onthejob.serve.bounds import check_advantages, check_tokens, checked_config, checked_groups
 from onthejob.serve.jobs import Jobs
 from onthejob.serve.messages import (
     COMPLETIONS,
@@ -164,11 +165,7 @@ class TrainingService:
         return self._under_way.listed()
 
     def cancel(self, key: str) -> bool:
-        """End an update; sent again to this worker, it fails. True when it ended within `CANCEL_S` seconds.
-
-        Raises:
-            ConfigError: it is not under way here.
-        """
+        """End an update; sent again to this worker, it fails. True when it ended within `CANCEL_S` seconds."""
         ended = self._under_way.cancel(key, CANCEL_S)
         if ended is None:
             raise ConfigError(f"no update {key[:12]!r} is under way on this worker. `GET /jobs` lists those that are.")
@@ -246,7 +243,7 @@ class TrainingService:
             raise UnknownStates(missing)
         # Before it is claimed: a job that cannot be done, or would end this process, is not tried again.
         groups = checked_groups(request.groups, checked_config(request.config), self.model)
-        check_estimates(request.estimates, groups)
+        check_advantages(request.advantages, groups)
 
     def _check_role(self, role: str) -> None:
         if role not in self.model.peft_config:
@@ -294,8 +291,8 @@ class TrainingService:
                 reference = Snapshot.take(self.model, request.role)
             learner.import_state(request.role, load(self._known(request.state).read_bytes()))
             with interrupt.watched(self.model):
-                estimates = [one.received() for one in request.estimates]
-                metrics = learner.update(request.role, groups, estimates, reference=reference)
+                batches = learner.collate(groups, [np.array(values, dtype=np.float64) for values in request.advantages])
+                metrics = learner.update(request.role, batches, reference=reference)
             made = {name: tensor.contiguous() for name, tensor in learner.export_state(request.role).items()}
             digest = self.store(save(made))
             self.updates += 1

@@ -31,11 +31,7 @@ from onthejob.texts import printable
 
 
 def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 512 << 20) -> FastAPI:
-    """The worker's HTTP interface.
-
-    Raises:
-        ConfigError: the token is shorter than 16 characters.
-    """
+    """The worker's HTTP interface."""
     if len(token) < 16:
         raise ConfigError(f"a token needs at least 16 characters, got {len(token)}.")
     app = FastAPI(title="onthejob trainer", docs_url=None, redoc_url=None, openapi_url=None)

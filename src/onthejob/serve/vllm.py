@@ -199,9 +199,6 @@ class VllmSampler:
             expected: the trainer's log-probabilities of the publisher's probe, for an adapter that was just saved; None for one
                 that it does not train.
             recover: called when the server is gone; returns when it serves again with all live adapters.
-
-        Raises:
-            ConfigError: a schema without `structured`, or the other way round.
         """
         options = options or VllmOptions()
         if (schema is not None) != options.structured:

@@ -5,11 +5,11 @@ tokenizer; none of them is a mock. Importing this package does not import torch.
 """
 
 from onthejob.testing.conformance import ADVERSARIAL_REPLIES, Conformance, check_environment
-from onthejob.testing.own import Played, check_env, play_env, random_reply
+from onthejob.testing.env_check import Played, check_env, play_env, random_reply
 from onthejob.testing.policies import ScriptedTokens
-from onthejob.testing.shell import ToyShell, shell_tasks
 from onthejob.testing.tiny import Tiny, teach, tiny_model, tiny_tokenizer
-from onthejob.testing.workplace import (
+from onthejob.testing.toy_shell import ToyShell, shell_tasks
+from onthejob.testing.toy_workplace import (
     ToyWorkplace,
     expert_reply,
     heuristic_reply,

@@ -19,8 +19,8 @@ from typing import Self
 
 from onthejob.errors import RecordError
 from onthejob.track.place import anchored, check_trackers
-from onthejob.track.state import read_state
-from onthejob.track.sync import left_over, missing, remedy
+from onthejob.track.send_record import left_over, missing, remedy
+from onthejob.track.sent_state import read_state
 
 WAIT_S = 5.0
 """Seconds that the end of a run waits for all trackers together."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.errors import ConfigError, TrackError
-from onthejob.track.state import FOLDER
+from onthejob.track.sent_state import FOLDER
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
 NAME = "metrics.jsonl"
@@ -28,11 +28,7 @@ def tracker(what: str) -> Tracker:
 
 
 def writable(path: Path, name: str) -> None:
-    """Refuse a file that cannot be written.
-
-    Raises:
-        ConfigError: it is a folder, or its folder does not exist or may not be written to.
-    """
+    """Refuse a file that cannot be written."""
     if path.is_dir():
         raise ConfigError(f"--track {name} is a folder. Give the name of a file.")
     if not path.absolute().parent.is_dir():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import ConfigError
-from onthejob.track.state import FOLDER
+from onthejob.track.sent_state import FOLDER
 from onthejob.track.tracker import Row, RunInfo, Tracker
 from onthejob.types import Adapter
 

@@ -1,9 +1,8 @@
-"""The loop: `train` calls the rooms in order, one iteration after another; `replay_update` performs a recorded one again."""
+"""What surrounds the loop (`onthejob.loop`): options, setup and state, where a run begins, what it records and how it ends."""
 
 from onthejob.train.config import TrainConfig
-from onthejob.train.loop import train
-from onthejob.train.replay import replay_update
+from onthejob.train.redo_update import replay_update
 from onthejob.train.reports import IterationReport, RoleReport, TrainResult
-from onthejob.train.state import Evaluate
+from onthejob.train.state import Evaluate, Setup
 
-__all__ = ["Evaluate", "IterationReport", "RoleReport", "TrainConfig", "TrainResult", "replay_update", "train"]
+__all__ = ["Evaluate", "IterationReport", "RoleReport", "Setup", "TrainConfig", "TrainResult", "replay_update"]

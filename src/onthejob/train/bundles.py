@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onthejob.files import sha256
-from onthejob.learn.sharing import adapter_sets, joined
+from onthejob.learn.sharing import adapter_sets
 from onthejob.record.bundle_file import Bundled, by_iteration
 from onthejob.rollout.summary import summarise
-from onthejob.train.attempt import attempt_update
 from onthejob.train.config import TrainConfig
+from onthejob.train.recording import Updated, record_updates
 from onthejob.train.reports import RoleReport, TrainResult, role_metrics
 from onthejob.train.state import share_state
 from onthejob.types import Adapter, Group
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
     from onthejob.learn.lora import Snapshot
     from onthejob.record.store import Run
-
-log = logging.getLogger(__name__)
 
 
 def train_on_bundles(
@@ -99,43 +96,39 @@ class _Updates:
 
     def step(self, groups: Sequence[Group], number: int) -> list[RoleReport]:
         """Update every adapter once from `groups`, and record both as iteration `number`."""
-        from onthejob.learn.advantage import Signal, estimate
+        from onthejob.learn.advantage import count_signals, estimate
 
         estimates = {group.key: estimate(group, self.config.advantage) for group in groups}
-        metrics: dict[str, Mapping[str, float]] = {}
-        made: list[Adapter] = []
-        problems: list[tuple[str, dict[str, Any]]] = []
+        updates: dict[str, Updated] = {}
+        lead_of: dict[str, str] = {}
         for lead, members in adapter_sets(self.config.adapters, self.roles).items():
-            taught = joined(groups, members)
-            known = [estimates[group.key] for group in taught]
-            if all(one.advantages is None for one in known):
+            lead_of |= dict.fromkeys(members, lead)
+            own = [group for role in members for group in groups if group.actor == role]
+            taught = [estimates[group.key] for group in own]
+            batches = self.learner.collate(own, [one.advantages for one in taught])
+            if not batches:
                 continue
-            done, problem = attempt_update(self.learner, members, taught, known, reference=self.references[lead])
-            metrics.update((role, done.as_dict()) for role in members)
-            if problem is not None:
-                kept = self.adapters[lead].name
-                log.warning("%s: %s in update %d is not kept and continues from %s", problem, lead, number, kept)
-                problems.append((problem, {"role": lead, "kept": kept, "reason": done.skipped, "kl": done.kl}))
-                continue
+            before, kept = self.learner.export_state(lead), self.adapters[lead].name
+            metrics = self.learner.update(lead, batches, reference=self.references[lead])
+            if metrics.problem:
+                self.learner.revert(lead, before)
             share_state(self.learner, members)
-            made += [self.saved(role, number) for role in members]
-        self.adapters |= {adapter.role: adapter for adapter in made}
+            made = () if metrics.problem else tuple(self.saved(role, number) for role in members)
+            self.adapters |= {adapter.role: adapter for adapter in made}
+            updates[lead] = Updated(metrics=metrics, counts=count_signals(taught), kept=kept, adapters=made)
         reports = []
         for role in self.roles:
-            own = [group for group in groups if group.actor == role]
-            summary = summarise(own, alive=sum(estimates[group.key].signal is not Signal.DEAD for group in own))
-            name, published = self.adapters[role].name, any(adapter.role == role for adapter in made)
-            reports.append(
-                RoleReport(role=role, summary=summary, update=metrics.get(role, {}), adapter=name, published=published)
-            )
+            own, update = [group for group in groups if group.actor == role], updates.get(lead_of[role])
+            summary = summarise(own, alive=sum(estimates[group.key].alive for group in own))
+            values = {} if update is None else update.values()
+            published = update is not None and bool(update.adapters)
+            name = self.adapters[role].name
+            reports.append(RoleReport(role=role, summary=summary, update=values, adapter=name, published=published))
         with self.run.iteration(number) as record:
             record.groups(groups, [estimates[group.key].advantages for group in groups])
             for report in reports:
                 record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
-            for adapter in made:
-                record.adapter(adapter)
-            for kind, payload in problems:
-                record.event(kind, payload)
+            record_updates(record, updates)
         return reports
 
     def saved(self, role: str, version: int) -> Adapter:

@@ -7,11 +7,11 @@ resumed run ends where an uninterrupted one does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onthejob.errors import TrainingError
-from onthejob.types import Kind
+from onthejob.types import Adapter, Kind
 
 if TYPE_CHECKING:
     from onthejob.record.store import Run
@@ -70,6 +70,25 @@ def check_fruitful(run: Run, roles: Sequence[str]) -> None:
         "learned: the policy does not know the format of a reply. Warm it up with demonstrations (`onthejob collect`, "
         "`onthejob sft`, then `onthejob train --init`), or raise --sampling.max-new-tokens where replies are cut."
     )
+
+
+def check_updated(run: Run, adapters: Mapping[str, Adapter]) -> None:
+    """Refuse to call a run done in which every update was skipped.
+
+    Args:
+        run: the record.
+        adapters: role -> its newest one.
+
+    Raises:
+        TrainingError: says why they were skipped.
+    """
+    skipped = run.read_events(kind="update_skipped")
+    if skipped and not any(adapter.version for adapter in adapters.values()):
+        raise TrainingError(
+            f"none of the updates of run {run.path} was made: {len(skipped)} skipped, the last one of "
+            f"{skipped[-1].payload['role']} for a {skipped[-1].payload['reason']}; numbers must be finite. "
+            "Load the model in float32, or look at the groups with `onthejob runs show`."
+        )
 
 
 def _warn_of_flat_groups(run: Run, roles: Sequence[str], iteration: int) -> None:

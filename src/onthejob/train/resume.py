@@ -17,7 +17,7 @@ from onthejob.rollout.branch import Scales
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.settings import check_settings, settings_of
-from onthejob.train.state import Parts, State, let_play
+from onthejob.train.state import LoopState, Setup, let_play
 
 if TYPE_CHECKING:
     from onthejob.learn.lora import Snapshot
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 _LOOP, _LIBRARY, _PARTNER_LIBRARY = "loop.json", "library.bin", "partner-library.bin"
 
 
-def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
+def checkpoint_files(setup: Setup, state: LoopState) -> dict[str, Any]:
     """Everything that `resumed` needs in addition to the adapters."""
     loop = {
-        "roles": list(parts.roles),
-        "settings": settings_of(parts),
-        "pool": parts.pool.state(),
+        "roles": list(setup.roles),
+        "settings": settings_of(setup),
+        "pool": setup.pool.state(),
         "scales": {role: asdict(scales) for role, scales in state.scales.items()},
         "stand_ins": state.stand_ins.state(),
         "best": state.best,
     }
-    learners = {_learner_file(role): parts.learner.export_state(role) for role in parts.roles}
+    learners = {_learner_file(role): setup.learner.export_state(role) for role in setup.roles}
     libraries = {_LIBRARY: state.library.to_bytes(), _PARTNER_LIBRARY: state.partner_library.to_bytes()}
     return {_LOOP: json.dumps(loop, sort_keys=True).encode(), **libraries, **learners}
 
 
-def resumed(parts: Parts) -> State:
+def resumed(setup: Setup) -> LoopState:
     """The state after the last committed iteration; learner, sampler and pool are brought to it too.
 
     When the newest checkpoint is damaged, the record is rewound to the newest that is intact.
@@ -55,32 +55,33 @@ def resumed(parts: Parts) -> State:
     from onthejob.learn.adapter_files import load_adapter
     from onthejob.learn.lora import Snapshot
 
-    run, learner = parts.run, parts.learner
+    run, learner = setup.run, setup.learner
     n = run.latest_checkpoint()
     if n is None:
         raise RecordError(f"run {run.path} has no intact checkpoint, so it cannot be continued. Start a new run.")
     files = run.read_checkpoint(n)
     loop = json.loads(_bytes(files, _LOOP))
-    if loop["roles"] != list(parts.roles):
-        asked = list(parts.roles)
+    if loop["roles"] != list(setup.roles):
+        asked = list(setup.roles)
         raise RecordError(f"run {run.path} trains {loop['roles']}, asked for {asked}. Resume with the same roles.")
-    check_settings(loop.get("settings"), parts)
+    check_settings(loop.get("settings"), setup)
     if n != run.last_iteration():
         log.warning("the newest intact checkpoint of %s is of iteration %d; what came after is redone", run.path, n)
         run.rewind(n)
-    parts.pool.load_state(loop["pool"])
+    setup.pool.load_state(loop["pool"])
     adapters: dict[str, Adapter] = {}
     references: dict[str, Snapshot] = {}
-    for role in parts.roles:
+    for role in setup.roles:
         recorded = run.adapters(role)
         load_adapter(learner.model, role, recorded[0])
         references[role] = Snapshot.take(learner.model, role)
         learner.import_state(role, learner_state(files, role))
         adapters[role] = recorded[-1]
-        let_play(parts, role, recorded)
+        let_play(setup, role, recorded)
     best = None if loop["best"] is None else (int(loop["best"][0]), float(loop["best"][1]))
     scales = {role: Scales(**values) for role, values in loop["scales"].items()}
-    return State(
+    return LoopState(
+        iteration=n,
         adapters=adapters,
         library=SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY)),
         # Without any in it, segments among partners start from `library`, as they did in runs that had no other.

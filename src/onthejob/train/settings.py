@@ -10,7 +10,7 @@ from typing import Any
 
 from onthejob.errors import ConfigError
 from onthejob.learn.earlier import MOVED, SAME
-from onthejob.train.state import Parts
+from onthejob.train.state import Setup
 
 log = logging.getLogger(__name__)
 
@@ -19,35 +19,35 @@ FREE = frozenset({"iterations", "minutes", "workers", "learner.max_tokens", "lea
 _SHOWN = 60
 
 
-def settings_of(parts: Parts) -> dict[str, Any]:
+def settings_of(setup: Setup) -> dict[str, Any]:
     """Dotted name -> value in JSON's types, named as the options of `onthejob train` are where there is one."""
-    config = asdict(parts.config)
+    config = asdict(setup.config)
     loop = {name: value for name, value in config.items() if name not in ("collect", "branch", "sampling")}
     nested = {
         **loop,
         **{name: config[name] for name in ("collect", "branch", "sampling")},
-        "learner": asdict(parts.learner.config),
-        "judging": None if parts.judge is None else asdict(parts.judge.config),
-        "partners": {actor: policy.version for actor, policy in sorted(parts.partners.items())},
-        "base_digest": parts.base_digest,
-        "pool": parts.pool.identity(),
+        "learner": asdict(setup.learner.config),
+        "judging": None if setup.judge is None else asdict(setup.judge.config),
+        "partners": {actor: policy.version for actor, policy in sorted(setup.partners.items())},
+        "base_digest": setup.base_digest,
+        "pool": setup.pool.identity(),
     }
     return json.loads(json.dumps(dict(flat(nested))))
 
 
-def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
+def check_settings(recorded: Mapping[str, Any] | None, setup: Setup) -> None:
     """Refuse to resume a run under other settings than it was made with; what may change is recorded as a live message.
 
     Args:
         recorded: as `settings_of` gave it at the last checkpoint; None in checkpoints of versions that kept none.
-        parts: of the resumed run.
+        setup: of the resumed run.
 
     Raises:
         ConfigError: names the settings that differ, with both values.
     """
     if recorded is None:
         return
-    now, recorded = settings_of(parts), _as_now(recorded)
+    now, recorded = settings_of(setup), _as_now(recorded)
     # A setting that one of two versions does not know is at its default there, which may have another name here.
     changed = {name: (recorded[name], now[name]) for name in recorded.keys() & now.keys() if recorded[name] != now[name]}
     changed |= {
@@ -56,12 +56,12 @@ def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
     wrong = [f"{name} {_shown(old)} (now {_shown(new)})" for name, (old, new) in sorted(changed.items()) if name not in FREE]
     if wrong:
         raise ConfigError(
-            f"run {parts.run.path} was made with {', '.join(wrong)}. Resume it with its own settings (iterations, minutes, "
+            f"run {setup.run.path} was made with {', '.join(wrong)}. Resume it with its own settings (iterations, minutes, "
             "workers and the learner's memory options may change), or start a new run from its adapters."
         )
     if changed:
         log.info("resumed with other %s", ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in sorted(changed.items())))
-        parts.run.live("resumed", {"iteration": parts.run.last_iteration(), "changed": changed})
+        setup.run.live("resumed", {"iteration": setup.run.last_iteration(), "changed": changed})
 
 
 def _as_now(recorded: Mapping[str, Any]) -> dict[str, Any]:

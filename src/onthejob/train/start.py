@@ -1,82 +1,104 @@
-"""Iteration 0: the adapters as they are, what they score and how they choose, the first snapshot library, the value scales."""
+"""Where a run begins: iteration 0 of a new one, or the last checkpoint of one that is resumed.
+
+Iteration 0 of the record holds the adapters as they are in the learner (fresh, or after a warm start), what they score, how they
+choose, the first snapshot library and the value scales.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 
-from onthejob.errors import ConfigError
-from onthejob.keys import keyed_sample, keyed_seed
-from onthejob.learn.sharing import adapter_sets
-from onthejob.models.scripted import ScriptedPolicy
+from onthejob.errors import RecordError
+from onthejob.keys import keyed_seed
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
 from onthejob.rollout.habits import observe_habits
-from onthejob.rollout.library import Entry, SnapshotLibrary, openings, visit
+from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.scales import measure_scales
 from onthejob.rollout.stand_ins import StandIns
-from onthejob.train.resume import checkpoint_files
-from onthejob.train.state import Parts, State, evaluated, playing, publish, share_state
-from onthejob.types import Imitable, Task
+from onthejob.train.reached import sample_reached_states, sample_scale_states, visit_with_partners
+from onthejob.train.resume import checkpoint_files, resumed
+from onthejob.train.state import LoopState, Setup, adapter_policies, evaluate, publish, share_state
 
 STARTING = 1 / 3
 """Share of a time limit that measuring scales and habits may take together."""
 
 
-def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf) -> State:
+def begin(setup: Setup, scorer: BranchScorer | None, *, resume: bool, until: float = math.inf) -> LoopState:
+    """The state from which the next iteration starts: of the last checkpoint with `resume`, else after iteration 0.
+
+    Args:
+        setup: of the run.
+        scorer: of branches; None where whole episodes are grouped.
+        resume: continue after the last committed iteration; a run without any begins.
+        until: `time.monotonic()` at which the run's time is over.
+
+    Raises:
+        RecordError: the run is not empty without `resume`, or cannot be continued.
+    """
+    last = setup.run.last_iteration()
+    if last is None:
+        return iteration_zero(setup, scorer, until=until)
+    if resume:
+        return resumed(setup)
+    raise RecordError(f"run {setup.run.path} has {last} iterations already. Pass resume=True (--resume), or create a new run.")
+
+
+def iteration_zero(setup: Setup, scorer: BranchScorer | None, *, until: float = math.inf) -> LoopState:
     """Iteration 0: publish what the learner holds, fill the library, measure the scales, evaluate the start.
 
     Args:
-        parts: of the run.
+        setup: of the run.
         scorer: branches; None where whole episodes are grouped.
         until: `time.monotonic()` at which the run's time is over. Scales and habits are then measured on fewer states.
     """
     from onthejob.learn.lora import Snapshot
 
-    config, begun = parts.config, time.monotonic()
-    for members in adapter_sets(config.adapters, parts.roles).values():
-        share_state(parts.learner, members)
-    adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
-    library = SnapshotLibrary(per_day=None if parts.collected else config.library_per_day)
+    config, begun = setup.config, time.monotonic()
+    for members in setup.adapter_sets.values():
+        share_state(setup.learner, members)
+    adapters = {role: publish(setup, role, 0, parent=None) for role in setup.roles}
+    library = SnapshotLibrary(per_day=None if setup.collected else config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)
-    scales, stand_ins = {role: Scales() for role in parts.roles}, StandIns()
-    if scorer is not None and (parts.collected or config.library_tasks > 0):
-        if parts.collected:
-            tasks, visited = [], list(parts.collected)
-            parts.pool.meet([entry.task for entry in visited])
+    scales, stand_ins = {role: Scales() for role in setup.roles}, StandIns()
+    if scorer is not None and (setup.collected or config.library_tasks > 0):
+        if setup.collected:
+            tasks, visited = [], list(setup.collected)
+            setup.pool.meet([entry.task for entry in visited])
         else:
-            tasks = parts.pool.sample(config.library_tasks, iteration=0)
-            visited = _visited(parts, tasks, share=config.library_share)
+            tasks = setup.pool.sample(config.library_tasks, iteration=0)
+            visited = visit_with_partners(setup, tasks, share=config.library_share)
             partner_library.add(visited)
         library.add(visited)
         if config.scale_states > 0:
-            states = _scale_states(parts, tasks, visited)
+            states = sample_scale_states(setup, tasks, visited)
             scales = measure_scales(
                 scorer,
-                forkable(parts.make_env),
+                forkable(setup.make_env),
                 states,
                 config=config.branch,
-                actors=parts.roles,
+                actors=setup.roles,
                 seed=keyed_seed(config.seed, "scales"),
-                legal=parts.legal,
+                legal=setup.legal,
                 until=begun + STARTING / 2 * (until - begun),
             )
             if config.branch.imitates:
                 stand_ins.add(
                     observe_habits(
-                        parts.make_env,
+                        setup.make_env,
                         states,
-                        playing(parts, adapters),
+                        adapter_policies(setup, adapters),
                         config.sampling,
-                        encoder=parts.encoder,
+                        encoder=setup.encoder,
                         replies=config.branch.group_size,
                         seed=keyed_seed(config.seed, "habits"),
                         until=begun + STARTING * (until - begun),
                     )
                 )
-    references = {role: Snapshot.take(parts.learner.model, role) for role in parts.roles}
-    state = State(
+    references = {role: Snapshot.take(setup.learner.model, role) for role in setup.roles}
+    state = LoopState(
+        iteration=0,
         adapters=adapters,
         library=library,
         partner_library=partner_library,
@@ -85,75 +107,16 @@ def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf)
         stand_ins=stand_ins,
     )
     if stand_ins.rates():
-        library.add(reached(parts, state, 0))
-    evaluation = evaluated(parts, state, 0) if config.eval_every else {}
-    parts.run.write_checkpoint(0, checkpoint_files(parts, state))
-    with parts.run.iteration(0) as record:
-        for role in parts.roles:
+        library.add(sample_reached_states(setup, state, 0))
+    evaluation = evaluate(setup, state, 0)
+    setup.run.write_checkpoint(0, checkpoint_files(setup, state))
+    with setup.run.iteration(0) as record:
+        for role in setup.roles:
             record.adapter(adapters[role])
             record.metrics(f"scales/{role}", {"outcome": scales[role].outcome, "return": scales[role].ret})
         record.metrics("loop", {"library": float(len(library))})
-        if parts.collected:
-            record.event("collected", {"turns": dict(Counter(entry.actor for entry in parts.collected))})
+        if setup.collected:
+            record.event("collected", {"turns": dict(Counter(entry.actor for entry in setup.collected))})
         if evaluation:
             record.metrics("eval", evaluation)
     return state
-
-
-def _visited(parts: Parts, tasks: Sequence[Task], *, share: float) -> list[Entry]:
-    """States that the partners reach in `tasks`."""
-    return visit(
-        parts.make_env,
-        tasks,
-        parts.partners,
-        seed=keyed_seed(parts.config.seed, "library"),
-        share=share,
-        max_turns=parts.config.max_turns,
-        encoder=parts.encoder,
-        sampling=parts.config.sampling,
-    )
-
-
-def _scale_states(parts: Parts, tasks: Sequence[Task], visited: Sequence[Entry]) -> list[Entry]:
-    """States of `visited` in which the trained roles are asked, at most `scale_states`.
-
-    Of short episodes the share that is kept may hold no state of a role, and a role that only opens an episode is never met
-    after a reply. Then all states of `tasks` in which such a role is asked are used.
-    """
-    config = parts.config
-    ours = [entry for entry in visited if entry.actor in parts.roles]
-    states = keyed_sample(ours, min(config.scale_states, len(ours)), config.seed, "scale states")
-    missing = set(parts.roles) - {entry.actor for entry in ours}
-    if not missing:
-        return states
-    everything = [*openings(parts.make_env, tasks), *_visited(parts, tasks, share=1.0)]
-    met = {role: [entry for entry in everything if entry.actor == role] for role in sorted(missing)}
-    if never := [role for role, entries in met.items() if not entries]:
-        asked = sorted({entry.actor for entry in everything})
-        raise ConfigError(
-            f"no request of {', '.join(never)} begins a context in {len(tasks)} tasks played by the partners; asked there: "
-            f"{', '.join(asked) or 'none'}. Train roles that are asked, raise --library-tasks, or set --scale-states 0."
-        )
-    return states + [entry for entries in met.values() for entry in entries[: config.scale_states]]
-
-
-def reached(parts: Parts, state: State, iteration: int) -> list[Entry]:
-    """States of whole episodes as the present policies would play them: their stand-ins do, in seconds instead of minutes."""
-    config = parts.config
-    if not config.library_refresh:
-        return []
-    env = parts.make_env()
-    try:
-        if not isinstance(env, Imitable):
-            raise ConfigError(f"library_refresh needs an environment with stand-ins, got {type(env).__name__}. Set it to 0.")
-        replies = env.stand_ins(state.stand_ins.rates())
-    finally:
-        env.close()
-    return visit(
-        parts.make_env,
-        parts.pool.sample(config.library_refresh, iteration=iteration),
-        {**parts.partners, **{actor: ScriptedPolicy(reply, version="stand-in") for actor, reply in replies.items()}},
-        seed=keyed_seed(config.seed, "reached", iteration),
-        share=config.library_share,
-        max_turns=config.max_turns,
-    )

@@ -43,7 +43,7 @@ from onthejob.envs.office.policies import Player, as_reply
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.roles import ROLES, Role
-from onthejob.rollout.replay import Replay, Said
+from onthejob.rollout.game_file import Replay, Said
 
 NOTHING = Prompted(frozenset(), frozenset())
 

@@ -30,13 +30,13 @@ from checks.office.gates.windows import LookAhead, look_ahead
 from checks.office.players.exploiters import EXPLOITS
 from onthejob.cli import main
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import Stage, State
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.policies import do_nothing, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.scenarios import load
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator
-from onthejob.envs.office.state import Stage, State
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.statistics import paired_difference, spearman
 from onthejob.types import Task

@@ -10,7 +10,7 @@ import pytest
 from checks.office.gates.measure import GATES
 from checks.office.handbook import TABLES, refresh, replace_section
 from onthejob.envs.office.market import efficacy
-from onthejob.envs.office.night import MOST_OPEN, SIGNUP_TO_LEAD
+from onthejob.envs.office.overnight import MOST_OPEN, SIGNUP_TO_LEAD
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import load
 from onthejob.envs.office.simulator import Simulator

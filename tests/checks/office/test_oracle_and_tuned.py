@@ -11,7 +11,8 @@ from checks.office.gates.oracle import EVALUATION_WORLD, PLANNING_WORLD, Oracle,
 from checks.office.gates.teams import SEATS
 from checks.office.players.tuned import TUNINGS
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.company_state import State
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
@@ -19,7 +20,6 @@ from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.snapshot import dumps
-from onthejob.envs.office.state import State
 from onthejob.errors import ConfigError, ContractError
 
 SMALL = Planning(candidates=3, screening=1, finalists=1, worlds=3, turns=28)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawEnvironment
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox import SandboxHost
 from onthejob.types import Task
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onthejob.envs.claw.grader import Grade, grade
-from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask
 
 
 def seed_workspace(task: ClawTask, root: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.copying import COPIED_FILES, MAX_DEPTH, copied
-from onthejob.envs.claw.sandbox.contract import WORKSPACE, Item, Kind
 from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S
+from onthejob.envs.claw.sandbox.sandbox_interface import WORKSPACE, Item, Kind
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 

@@ -9,12 +9,12 @@ from functools import partial
 
 import pytest
 
+from onthejob.envs.claw.agent_messages import DONE
 from onthejob.envs.claw.demonstrations import DemonstrationConfig, demonstrations
 from onthejob.envs.claw.env import ClawEnvironment
-from onthejob.envs.claw.prompt import DONE
 from onthejob.envs.claw.sandbox import SandboxHost, open_host
-from onthejob.envs.claw.schema import ClawTask
 from onthejob.envs.claw.splits import claw_tasks
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 

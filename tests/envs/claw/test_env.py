@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from onthejob.claw import Claw
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.policies import Gold, idle, noop
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import IGNORED, ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Problem, parse
-from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxError, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.contract import Entry, Layout
+from onthejob.envs.claw.sandbox.sandbox_interface import Entry, Layout
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder

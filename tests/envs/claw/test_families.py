@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families import FAMILIES, errands
 from onthejob.envs.claw.families.desk import Desk
 from onthejob.envs.claw.families.operations import OPERATIONS, Step
 from onthejob.envs.claw.families.scene import GREETINGS, THANKS, Scene, literal
+from onthejob.envs.claw.gold_proof import Proof
+from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.personas import CARDS
-from onthejob.envs.claw.proof import Proof
-from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, Difficulty
 from onthejob.envs.claw.skills import Skill
 from onthejob.envs.claw.synthesize import content_key, instance, synthesize
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask, Difficulty
 
 from .plain_bash import play
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.grader import Grade, GraderConfig, Verdict, grade
-from onthejob.envs.claw.schema import Assertion, AssertionKind, FileKind, SeedFile
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, FileKind, SeedFile
 from onthejob.envs.claw.workspace import Found, Workspace
 from onthejob.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.claw.lint import Fault, lint, validate_candidate
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.task_schema import ClawTask
 
 TMP = "/tmp"
 """Inside a sandbox."""

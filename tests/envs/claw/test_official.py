@@ -14,16 +14,16 @@ import pytest
 
 from checks.sandbox.planting import planted
 from onthejob.claw import Claw
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.checks import graded
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.needs import needs_of
 from onthejob.envs.claw.official import as_task, checkable, load, official_tasks, read
 from onthejob.envs.claw.policies import noop
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.contract import WORKSPACE
+from onthejob.envs.claw.sandbox.sandbox_interface import WORKSPACE
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.play import play

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from onthejob.envs.claw.agent_messages import block
 from onthejob.envs.claw.demonstrations import DemonstrationConfig, demonstrations
 from onthejob.envs.claw.env import ClawEnvironment
-from onthejob.envs.claw.prompt import block
 from onthejob.envs.claw.quotes import quoted
 from onthejob.envs.claw.sandbox import SandboxHost, open_host
 from onthejob.envs.claw.splits import claw_tasks

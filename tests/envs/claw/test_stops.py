@@ -12,12 +12,53 @@ from onthejob.errors import ConfigError
 ROWS = [(name, sentinel) for name, table in TABLES.items() for sentinel in table]
 
 
+EXAMPLES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("standard", "token"): (
+        ("TASK_COMPLETE", "TASK_COMPLETE.", "Task complete!", "**TASK_COMPLETE**", "`TASK_COMPLETE`", "task_complete"),
+        ("The task is complete.", "I will say TASK_COMPLETE when I am done.", "TASK-COMPLETE", "Task completed successfully."),
+    ),
+    ("standard", "echo"): (
+        (
+            'echo "Task complete."',
+            "echo 'Task complete'",
+            "echo Task Complete",
+            "echo TASK_COMPLETE",
+            'echo "Task completed!"',
+            'echo "taskcomplete" # done',
+        ),
+        (
+            'echo "Task complete." > done.txt',
+            'echo "Task complete." >> done.txt',
+            'echo "Task complete." | tee done.txt',
+            'echo "Task complete."; ls',
+            'echo "Task complete." && exit',
+            'echo -n "Task complete."',
+            'printf "Task complete."',
+            'echo "Task completed successfully."',
+            'echo "The task is complete."',
+            "echo task-complete",
+            "exit",
+        ),
+    ),
+    ("seed", "token"): (
+        ("TASK_COMPLETE", "  TASK_COMPLETE  "),
+        ("TASK_COMPLETE.", "**TASK_COMPLETE**", "`TASK_COMPLETE`", "task_complete", "Task complete!"),
+    ),
+    ("seed", "echo"): (
+        ('echo "Task complete."', "echo TASK_COMPLETE", "echo 'Task Complete' # done"),
+        ('echo "Task complete!"', 'echo "Task complete." > f', 'echo -n "Task complete."'),
+    ),
+}
+"""(Table, row) -> lines that match, and lines that look alike and do not match."""
+
+
 @pytest.mark.parametrize(("table", "sentinel"), ROWS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_a_row_matches_its_examples_and_no_near_miss(table: str, sentinel: Sentinel):
-    assert sentinel.examples
+    # The literal table is the first row of the seed's.
+    examples, near = EXAMPLES["seed" if table == "literal" else table, sentinel.name]
     for place in sentinel.places:
-        assert [line for line in sentinel.examples if not sentinel.matches(line, place)] == []
-        assert [line for line in sentinel.near if sentinel_at(TABLES[table], line, place)] == []
+        assert [line for line in examples if not sentinel.matches(line, place)] == []
+        assert [line for line in near if sentinel_at(TABLES[table], line, place)] == []
 
 
 def test_a_sentinel_counts_only_in_its_place():

@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families import FAMILIES
+from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.lint import lint
-from onthejob.envs.claw.schema import ClawTask, Difficulty
 from onthejob.envs.claw.splits import (
     GROWTH_FIRST,
     RECIPES_DEV,
@@ -27,6 +26,7 @@ from onthejob.envs.claw.splits import (
     split_of,
 )
 from onthejob.envs.claw.synthesize import content_key, corpus_digest, instance_of, synthesize
+from onthejob.envs.claw.task_schema import ClawTask, Difficulty
 from onthejob.errors import ConfigError
 from onthejob.rollout.pool import family_of
 from onthejob.types import Split

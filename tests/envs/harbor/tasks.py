@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.harbor_work import Images, harbor_work, payload_of
 from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.support import support_of
-from onthejob.envs.harbor.work import Images, harbor_work, payload_of
 from onthejob.interop.harbor import HarborRules
 from onthejob.types import Split, Task
 

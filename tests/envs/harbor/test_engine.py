@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.harbor import hosts
 from onthejob.envs.harbor.engine import BuildError, Engine, key_of
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.harbor_work import Images, open_images
 from onthejob.envs.harbor.hosts import RootHosts
 from onthejob.envs.harbor.proof import Finding, prove
 from onthejob.envs.harbor.refusal import Reason
 from onthejob.envs.harbor.support import support_of
-from onthejob.envs.harbor.work import Images, open_images
 from onthejob.errors import ConfigError, ContractError
 from onthejob.interop.harbor import HarborRules
 from onthejob.plugins import resolve

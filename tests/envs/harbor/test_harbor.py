@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox import SandboxHost, open_host
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.harbor_work import Images, harbor_work
 from onthejob.envs.harbor.proof import Finding, prove
 from onthejob.envs.harbor.refusal import Reason
 from onthejob.envs.harbor.support import support_of
 from onthejob.envs.harbor.verify import graded
-from onthejob.envs.harbor.work import Images, harbor_work
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.interop.harbor import HarborRules
 from onthejob.types import StopReason

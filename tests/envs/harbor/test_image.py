@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onthejob.envs.claw.sandbox.contract import Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Kind, as_item
 from onthejob.envs.harbor.dockerfile import assignments, expanded, parse
 from onthejob.envs.harbor.image import image_of, prefix
 from onthejob.envs.harbor.refusal import Reason

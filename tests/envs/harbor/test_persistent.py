@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawEnvironment
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ENDED, ProtocolConfig
 from onthejob.envs.claw.sandbox import open_host
-from onthejob.envs.harbor.work import Images
+from onthejob.envs.harbor.harbor_work import Images
 from onthejob.interop.harbor import HarborRules
 from onthejob.types import Step
 

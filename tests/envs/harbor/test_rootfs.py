@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.envs.claw.prompt import block
+from onthejob.envs.claw.agent_messages import block
 from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
@@ -20,10 +20,10 @@ from onthejob.envs.claw.sandbox.rootfs import find_program, inside
 from onthejob.envs.harbor import base
 from onthejob.envs.harbor.base import base_of
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.harbor_work import Images
 from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.proof import Finding, prove
 from onthejob.envs.harbor.support import support_of
-from onthejob.envs.harbor.work import Images
 from onthejob.errors import ConfigError, SandboxError
 from onthejob.interop.harbor import HarborRules
 from onthejob.plugins import resolve

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import IDLE, Action
+from onthejob.envs.office.company_state import PAINS, Account, Stage, State
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.founding import arrive
 from onthejob.envs.office.luck import Sub, draw, mix
+from onthejob.envs.office.new_company import arrive
 from onthejob.envs.office.policies import Player, players
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import load
 from onthejob.envs.office.simulator import Simulator, actor_of
-from onthejob.envs.office.state import PAINS, Account, Stage, State
 from onthejob.envs.office.views import view
 from onthejob.types import Split, Task
 

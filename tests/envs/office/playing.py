@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.types import Context, Kind, Observation, Sampling, Step, Task
 
 COMPACT, FULL = OfficeConfig(), OfficeConfig(profile="full")

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.company_state import FEATURE_INDEX, TURNS_PER_DAY, Stage, State
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.handlers import Now, all_handlers
 from onthejob.envs.office.handlers.ceo import approvable
 from onthejob.envs.office.handlers.customer import EXPANSION, REFERRAL_COOLDOWN, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.reward import USES, TurnLog
+from onthejob.envs.office.reward_parts import USES, TurnLog
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
-from onthejob.envs.office.state import FEATURE_INDEX, TURNS_PER_DAY, Stage, State
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ContractError
 from onthejob.testing import check_environment

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import parse
+from onthejob.envs.office.company_state import Stage
 from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import run
-from onthejob.envs.office.founding import draw_unseen
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import LEAD_MONTHS, company_value, lead_value, pipeline_value
+from onthejob.envs.office.new_company import draw_unseen
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
@@ -29,7 +30,6 @@ from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.snapshot import loads
-from onthejob.envs.office.state import Stage
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.testing import ADVERSARIAL_REPLIES, check_environment
@@ -104,7 +104,7 @@ TRANSCRIPT = """
 import hashlib, json, sys
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import Noisy
-from onthejob.players import as_policy, players
+from onthejob.office_players import as_policy, players
 from onthejob.types import Context, Sampling, Split, Task
 for profile in ("compact", "full"):
     env = OfficeEnvironment(OfficeConfig(profile=profile))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from scipy import stats
 
+from onthejob.envs.office.company_state import Stage, State
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS, SCHEDULED_EVENTS, tick
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import churn_hazard, close_probability
@@ -16,7 +17,6 @@ from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.snapshot import dumps
-from onthejob.envs.office.state import Stage, State
 from onthejob.envs.office.views import view
 
 

@@ -12,9 +12,9 @@ from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.fitting import LONGEST_BYTES, PINNED_BYTES, SEAMS, fitting_tokens
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.prompt import system_text
+from onthejob.envs.office.reply_schema import action_schema
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED
-from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError
 from onthejob.rollout.reading import messages_within
 from onthejob.types import Message, PromptBudget, Window

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from checks.office.gates.audit import audit
+from onthejob.envs.office.company_state import HELD_OUT, State
 from onthejob.envs.office.env import INVALID_KEY, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.envs.office.state import HELD_OUT, State
 from onthejob.types import Split, Step, Task
 
 ACTIONS = sorted({name for spec in ROLES.values() for name in spec.actions})

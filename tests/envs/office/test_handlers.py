@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, SEGMENTS, Piece, Stage, State
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.handlers.content import WORK
 from onthejob.envs.office.handlers.customer import deliver
@@ -16,7 +17,6 @@ from onthejob.envs.office.market import close_probability, efficacy, touchpoints
 from onthejob.envs.office.policies import random_legal
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import FEATURE_INDEX, PAINS, SEGMENTS, Piece, Stage, State
 
 Prepare = Callable[[Any], Any]
 Measure = Callable[[Any], Any]

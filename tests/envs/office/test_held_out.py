@@ -13,21 +13,21 @@ from checks.office.gates.matches import Match
 from onthejob.cli import main
 from onthejob.compat.served import served
 from onthejob.envs.office import scenarios
+from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, HELD_OUT_CATALOGUE, HELD_OUT_FEATURES
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.events import HELD_OUT_EVENTS, RANDOM_EVENTS, SCHEDULED_EVENTS
-from onthejob.envs.office.founding import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.policies.heuristic import PAIN_OF
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.scenarios import SHIPPED, as_data, from_data, is_held_out, load
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.simulator import FEATURE_ALIASES, HELD_OUT_ALIASES, Simulator
 from onthejob.envs.office.snapshot import dumps
-from onthejob.envs.office.state import CATALOGUE, HELD_OUT, HELD_OUT_CATALOGUE, HELD_OUT_FEATURES
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.office import Office
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.play import play
 from onthejob.rollout.pool import FamilyStatistics, TaskPool
 from onthejob.types import Sampling, Split, Task
@@ -186,7 +186,7 @@ def test_harder_worlds_are_harder() -> None:
 
 def _value(scenario: scenarios.Scenario, seed: int) -> float:
     from onthejob.envs.office.env import SEATS
-    from onthejob.envs.office.episode import run
+    from onthejob.envs.office.fast_play import run
     from onthejob.envs.office.market import company_value
     from onthejob.envs.office.policies.expert import expert
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onthejob.envs.office.episode import run
-from onthejob.envs.office.founding import MEAN_PRICE, NAMES, arrive, draw_unseen, usual_price
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, Account, Piece, Stage, State
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.handlers.ceo import CHUNK
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import (
@@ -28,11 +28,11 @@ from onthejob.envs.office.market import (
     spend,
     touchpoints,
 )
-from onthejob.envs.office.night import LEAD_WORTH, SIGNUP_TO_LEAD
+from onthejob.envs.office.new_company import MEAN_PRICE, NAMES, arrive, draw_unseen, usual_price
+from onthejob.envs.office.overnight import LEAD_WORTH, SIGNUP_TO_LEAD
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.snapshot import dumps
-from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Account, Piece, Stage, State
 
 
 def published(s: State, pain: str, *, kind: int = 0, quality: float = 1.0) -> Piece:

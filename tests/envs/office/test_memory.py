@@ -4,6 +4,7 @@ import math
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,13 @@ from onthejob.errors import ConfigError
 @pytest.fixture
 def stream() -> MemoryStream:
     return MemoryStream(Lexicon())
+
+
+def held(stream: MemoryStream) -> tuple[Any, ...]:
+    """All of a stream as plain data, as `from_state` takes it; records are shared."""
+    rows = zip(*stream._held, strict=True) if stream._held else ((), (), (), ())
+    ids, accessed, records, _ = rows
+    return (stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed, records)
 
 
 def texts(memories) -> list[str]:
@@ -93,11 +101,11 @@ def test_the_least_recently_used_is_forgotten():
 def test_looking_without_touching_leaves_no_trace(stream):
     stream.observe("alpha", 0)
     stream.observe("beta", 0)
-    before = stream.to_state()
+    before = held(stream)
     stream.retrieve("alpha", 9, touch=False)
-    assert stream.to_state() == before
+    assert held(stream) == before
     stream.retrieve("alpha", 9)
-    assert stream.to_state() != before
+    assert held(stream) != before
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=60))
@@ -114,7 +122,7 @@ def test_eviction_matches_a_reference_lru(steps):
             if found.id in reference:
                 reference.remove(found.id)
                 reference.append(found.id)
-        assert list(stream.to_state().ids) == reference
+        assert list(held(stream)[4]) == reference
 
 
 def test_capacity_is_200_by_default(stream):
@@ -145,7 +153,7 @@ def test_bad_numbers_are_refused(stream):
     with pytest.raises(ConfigError, match=r"1\.\.10, got 11"):
         stream.observe("x", 0, importance=11)
     with pytest.raises(ConfigError, match="tries >= 1, got 0"):
-        stream.observe_own("x", 0, Outcome("RUN_DEMO", "lead", 0, 0, 0.0))
+        stream.observe("x", 0, outcome=Outcome("RUN_DEMO", "lead", 0, 0, 0.0))
     with pytest.raises(ConfigError, match="capacity"):
         MemoryStream(Lexicon(), capacity=0)
 
@@ -154,11 +162,11 @@ def busy(stream: MemoryStream, start: int, turns: int = 70) -> None:
     """A period in which demos for fintech work, follow-ups at large firms do not, and SSO comes up."""
     for turn in range(start, start + turns, 7):
         worked = turn % 3 > 0
-        stream.observe_own(
-            f"demo at turn {turn}", turn, Outcome("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0)
+        stream.observe(
+            f"demo at turn {turn}", turn, outcome=Outcome("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0)
         )
         if turn % 2:
-            stream.observe_own("no answer", turn, Outcome("FOLLOW_UP", "large lead", 1, 0, -0.5))
+            stream.observe("no answer", turn, outcome=Outcome("FOLLOW_UP", "large lead", 1, 0, -0.5))
         if turn % 4 == 0:
             stream.observe("dev says SSO is late", turn)
         stream.observe(f"day {turn // 14} began", turn)
@@ -217,15 +225,15 @@ def test_reflection_on_nothing_adds_nothing(stream):
 
 
 def test_a_single_success_is_praised_and_not_blamed(stream):
-    stream.observe_own("won", 1, Outcome("CLOSE_DEAL", "", 1, 1, 10.0))
+    stream.observe("won", 1, outcome=Outcome("CLOSE_DEAL", "", 1, 1, 10.0))
     added = stream.reflect(70)
     assert texts(added) == ["CLOSE_DEAL worked 1 of 1 times, +10.0 each: it pays.", "more CLOSE_DEAL"]
 
 
 def test_what_mostly_works_is_not_called_a_failure(stream):
     for i in range(5):
-        stream.observe_own("demo", i, Outcome("RUN_DEMO", "lead", 1, 1, 3.0))
-        stream.observe_own("mail", i, Outcome("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
+        stream.observe("demo", i, outcome=Outcome("RUN_DEMO", "lead", 1, 1, 3.0))
+        stream.observe("mail", i, outcome=Outcome("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
     (insight, plan) = stream.reflect(70)
     assert insight.text == "RUN_DEMO on lead worked 5 of 5 times, +3.0 each: it pays."
     assert plan.text == "more RUN_DEMO on lead"
@@ -282,7 +290,7 @@ def test_forks_are_independent_and_equal_in_future():
     stream = MemoryStream(Lexicon(), capacity=20)
     busy(stream, 0)
     stream.reflect(70)
-    before = stream.to_state()
+    before = held(stream)
     twin = stream.fork()
     restored = MemoryStream.from_state(pickle.loads(pickle.dumps(before)), Lexicon(), capacity=20)
     futures = []
@@ -290,10 +298,10 @@ def test_forks_are_independent_and_equal_in_future():
         copy.retrieve("SSO demo", 71)
         busy(copy, 72)
         copy.reflect(142)
-        futures.append((copy.to_state(), copy.memories(), copy.retrieve("lead", 143)))
+        futures.append((held(copy), copy.memories(), copy.retrieve("lead", 143)))
     assert futures[0] == futures[1]
-    assert stream.to_state() == before
-    assert twin.to_state() != before
+    assert held(stream) == before
+    assert held(twin) != before
 
 
 def test_a_public_event_is_held_once_for_all(stream):
@@ -302,7 +310,7 @@ def test_a_public_event_is_held_once_for_all(stream):
     stream.add(event)
     other.observe("private", 1)
     other.add(event)
-    assert stream.to_state().records[0] is other.to_state().records[1]
+    assert held(stream)[6][0] is held(other)[6][1]
     assert stream.memories()[0].id == 0
     assert other.memories()[1].id == 1
 
@@ -317,7 +325,7 @@ def test_state_is_pure_data(stream):
             for item in value:
                 check(item)
 
-    check(tuple(stream.to_state()))
+    check(held(stream))
 
 
 def test_carrying_memories_over_keeps_what_was_learned(stream):
@@ -345,11 +353,11 @@ for turn in range(420):
     stream.observe(" ".join(rng.sample(words, 4)), turn)
     if turn % 7 == 0:
         outcome = Outcome(rng.choice(["A", "B", "C"]), rng.choice(["x", "y"]), 1, rng.randrange(2), rng.random())
-        stream.observe_own("did it", turn, outcome)
+        stream.observe("did it", turn, outcome=outcome)
         out.append([memory.text for memory in stream.retrieve(" ".join(rng.sample(words, 5)), turn)])
     if stream.reflection_due(turn):
         out.append([memory.text for memory in stream.reflect(turn)])
-print(out, stream.to_state())
+print(out, stream.pack())
 """
 
 
@@ -393,7 +401,7 @@ def test_a_packed_stream_is_the_stream(said, first):
         if gain is None:
             stream.observe(text, turn)
         else:
-            stream.observe_own(text, turn, Outcome("RUN_DEMO", text[:9], 10, wins, gain))
+            stream.observe(text, turn, outcome=Outcome("RUN_DEMO", text[:9], 10, wins, gain))
         if turn % 3 == 2:
             stream.retrieve(text, turn)
     if len(said) > 8:
@@ -402,16 +410,16 @@ def test_a_packed_stream_is_the_stream(said, first):
     packed = stream.pack()
     known: dict[bytes, Record] = {}
     again = MemoryStream.unpack(packed, Lexicon(), known, capacity=9)
-    assert again.to_state() == stream.to_state()
+    assert held(again) == held(stream)
     assert again.pack() == packed
     assert again.fork().pack() == packed
-    assert all(one is known[one[6]] for one in again.to_state().records)
+    assert all(one is known[one[6]] for one in held(again)[6])
     assert MemoryStream.is_whole(packed)
     assert not any(
         MemoryStream.is_whole(packed[:place] + bytes((packed[place] ^ 1,)) + packed[place + 1 :]) for place in range(9)
     )
     assert [MemoryStream.due(packed, turn) for turn in (70, 141)] == [stream.reflection_due(turn) for turn in (70, 141)]
-    fresh = MemoryStream.from_state(again.to_state(), Lexicon(), capacity=9)
+    fresh = MemoryStream.from_state(held(again), Lexicon(), capacity=9)
     assert fresh.pack() == packed
     for wrong in (packed[:-1], packed + b"\0", packed[: len(packed) // 2]):
         with pytest.raises((ValueError, LookupError)):

@@ -10,13 +10,13 @@ from itertools import pairwise
 import pytest
 
 from onthejob.envs.office.actions import MAX_MESSAGE
+from onthejob.envs.office.company_state import TURNS_PER_DAY, State
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, READ_FOR
 from onthejob.envs.office.handlers.customer import deliver
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import STANDUP_TURNS, actor_of
-from onthejob.envs.office.state import TURNS_PER_DAY, State
 from onthejob.envs.office.views import copies, view
 
 ADDRESSEES = tuple(str(role) for role in ROLES)

@@ -10,20 +10,19 @@ import pytest
 
 from onthejob.checkout import PLAYERS
 from onthejob.envs.office.actions import IDLE, render
+from onthejob.envs.office.company_state import PAINS, Piece, Stage
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies import Noisy, do_nothing, players, random_legal
-from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.policies.expert import TunedExpert, Tuning, expert
 from onthejob.envs.office.policies.heuristic import heuristic, needs
 from onthejob.envs.office.policies.partners import ABSENT_EVERY, HELD_OUT_PARTNERS, refuse_partner
 from onthejob.envs.office.policies.picking import INERT
-from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
-from onthejob.envs.office.state import PAINS, Piece, Stage
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError
-from onthejob.players import training_team
+from onthejob.office_players import training_team
 from onthejob.types import Message
 
 

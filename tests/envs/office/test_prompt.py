@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.envs.office.actions import Action, parse
+from onthejob.envs.office.company_state import PAINS, SEGMENTS, Stage
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers.customer import deliver
 from onthejob.envs.office.prompt import LISTED, messages, persona, sections, system_text
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import actor_of
-from onthejob.envs.office.state import PAINS, SEGMENTS, Stage
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError
-from onthejob.players import as_policy, players
+from onthejob.office_players import as_policy, players
 from onthejob.types import Context, Sampling
 
 EXTRA = {

@@ -9,16 +9,15 @@ from dataclasses import replace
 import pytest
 
 from onthejob.envs.office.actions import MAX_MESSAGE, Action, parse, render
+from onthejob.envs.office.company_state import FEATURE_INDEX, Stage
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import draw
 from onthejob.envs.office.policies import Noisy, as_reply, players
 from onthejob.envs.office.policies.expert import decide, expert
-from onthejob.envs.office.policies.reasons import explained
-from onthejob.envs.office.policies.sentences import MESSAGES, REASONS
+from onthejob.envs.office.policies.reasons import explained, wordings
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.scorer import score_reply
-from onthejob.envs.office.state import FEATURE_INDEX, Stage
 from onthejob.envs.office.views import view
 
 REQUESTS = ("need ", "approve ")
@@ -105,12 +104,11 @@ def test_every_rule_has_several_wordings_and_fires(office, playing) -> None:
     s.turn, s.researched, s.intel, s.envelopes["marketing"] = 14 * 10, [0, 0, -1], 3, 100_000
     s.novelty[0], s.feature_shipped[FEATURE_INDEX["API"]] = 9, 1
     fired["marketing", decide(view(s, "marketing"))[1]] += 1
-    assert set(fired) == set(REASONS)
-    assert set(MESSAGES) <= set(REASONS)
-    assert all(len(set(wordings)) >= 2 for wordings in REASONS.values())
+    assert set(fired) == set(wordings())
+    assert all(len(set(one.reasons)) >= 2 for one in wordings().values())
     v = view(company.state, "hr")
-    wordings = {explained(v, list, (step + 0.5) / 60).reasoning for step in range(60)}
-    assert len(wordings) == len(REASONS["hr", decide(v)[1]])
+    said = {explained(v, list, (step + 0.5) / 60).reasoning for step in range(60)}
+    assert len(said) == len(wordings()["hr", decide(v)[1]].reasons)
 
 
 def test_messages_vary_as_reasons_do(playing) -> None:

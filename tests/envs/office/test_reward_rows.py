@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 import pytest
 
-from onthejob.envs.office import reward
-from onthejob.envs.office.reward import KPI_NAMES, KPI_WEIGHTS, ORDER, TurnLog
+from onthejob.envs.office import reward_parts
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, Piece, Stage
+from onthejob.envs.office.reward_parts import KPI_NAMES, KPI_WEIGHTS, ORDER, TurnLog
 from onthejob.envs.office.simulator import kpis
-from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Piece, Stage
 
 Row = tuple[str, str]
 Paid = dict[str, float]
@@ -43,13 +43,13 @@ def summed(part: str, logs: Iterable[TurnLog]) -> Paid:
 def referral(office) -> tuple[list[TurnLog], Paid]:
     company = office(traffic=1, leads=0)
     company.account(Stage.WON, sat=0.9)
-    return [company.act("customer", "REFER_LEAD")], line(reward.STAGE_TABLE["lead"])
+    return [company.act("customer", "REFER_LEAD")], line(reward_parts.STAGE_TABLE["lead"])
 
 
 def advance(stage: Stage, action: str, row: str) -> Callable:
     def situation(office) -> tuple[list[TurnLog], Paid]:
         company = office(traffic=1, leads=0)
-        return [company.act("sales", action, company.account(stage).name)], line(reward.STAGE_TABLE[row])
+        return [company.act("sales", action, company.account(stage).name)], line(reward_parts.STAGE_TABLE[row])
 
     return situation
 
@@ -61,7 +61,7 @@ def signature(office) -> tuple[list[TurnLog], Paid]:
         deal = company.account(Stage.PROPOSAL, quality=1.0, warmth=1.0, demo=1.0)
         logs = [company.act("sales", "CLOSE_DEAL", deal.name)]
         if deal.stage == Stage.WON:
-            return logs + company.sleep(11), line(reward.STAGE_TABLE["closed_won"])
+            return logs + company.sleep(11), line(reward_parts.STAGE_TABLE["closed_won"])
     raise AssertionError("no deal was won in forty companies")
 
 
@@ -69,7 +69,7 @@ def neglect(office) -> tuple[list[TurnLog], Paid]:
     """Lost, with the advance for qualifying it taken back."""
     company = office(traffic=1, leads=0)
     company.account(Stage.QUALIFIED)
-    lost, advanced = (line(reward.STAGE_TABLE[row]) for row in ("closed_lost", "qualified"))
+    lost, advanced = (line(reward_parts.STAGE_TABLE[row]) for row in ("closed_lost", "qualified"))
     return company.sleep(10), {role: lost[role] - advanced[role] for role in ORDER}
 
 
@@ -81,36 +81,36 @@ def departure(office) -> tuple[list[TurnLog], Paid]:
     while customer in company.state.accounts:
         customer.sat = 0.0
         logs += company.sleep()
-    return logs, line(reward.STAGE_TABLE["churned"])
+    return logs, line(reward_parts.STAGE_TABLE["churned"])
 
 
 def release(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     company.state.feature_left[FEATURE_INDEX["SSO"]] = 0.0
-    return [company.act("dev", "SHIP_RELEASE", "SSO")], line(reward.EFFECTS["release shipped"])
+    return [company.act("dev", "SHIP_RELEASE", "SSO")], line(reward_parts.EFFECTS["release shipped"])
 
 
 def blocker(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     company.state.blockers["dev"] = 0
-    return [company.act("hr", "RESOLVE_BLOCKER", "dev")], line(reward.EFFECTS["blocker cleared"])
+    return [company.act("hr", "RESOLVE_BLOCKER", "dev")], line(reward_parts.EFFECTS["blocker cleared"])
 
 
 def publication(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     draft(company, left=1)
-    return [company.act("content", "WRITE_DOCS", "sync")], line(reward.EFFECTS["piece published"])
+    return [company.act("content", "WRITE_DOCS", "sync")], line(reward_parts.EFFECTS["piece published"])
 
 
 def research(office) -> tuple[list[TurnLog], Paid]:
-    return [office().act("marketing", "RESEARCH_MARKET", "retail")], line(reward.EFFECTS["segment researched"])
+    return [office().act("marketing", "RESEARCH_MARKET", "retail")], line(reward_parts.EFFECTS["segment researched"])
 
 
 def key_result(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     company.act("ceo", "SET_OKRS", "product")
     company.state.feature_shipped[0] = 0
-    return company.sleep(), line(reward.EFFECTS["key result reached"])
+    return company.sleep(), line(reward_parts.EFFECTS["key result reached"])
 
 
 def draft(company, *, left: int) -> None:
@@ -123,7 +123,7 @@ def built_on_request(office) -> tuple[list[TurnLog], Paid]:
     company.act("sales", "UPDATE_PIPELINE", message="need security", to="dev")
     company.wait("dev")
     company.state.feature_left[FEATURE_INDEX["SSO"]] = 0.0
-    paid = reward.USES["feature built on request"]
+    paid = reward_parts.USES["feature built on request"]
     return [company.act("dev", "SHIP_RELEASE", "SSO")], only(dev=paid, sales=paid)
 
 
@@ -131,7 +131,7 @@ def written_about(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     company.state.feature_shipped[FEATURE_INDEX["API"]] = 0
     draft(company, left=1)
-    paid = reward.USES["feature written about"]
+    paid = reward_parts.USES["feature written about"]
     return [company.act("content", "WRITE_DOCS", "sync")], only(dev=paid, content=paid)
 
 
@@ -139,20 +139,20 @@ def carried(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     draft(company, left=0)
     company.state.envelopes["marketing"] = 100_000
-    paid = reward.USES["content carries a campaign"]
+    paid = reward_parts.USES["content carries a campaign"]
     return [company.act("marketing", "LAUNCH_CAMPAIGN", "sync")], only(marketing=paid, content=paid)
 
 
 def helped(office) -> tuple[list[TurnLog], Paid]:
     company = office(leads=0)
     draft(company, left=0)
-    lead, paid = company.account(Stage.QUALIFIED, pain="sync"), reward.USES["content helps a demo"]
+    lead, paid = company.account(Stage.QUALIFIED, pain="sync"), reward_parts.USES["content helps a demo"]
     return [company.act("sales", "RUN_DEMO", lead.name)], only(sales=paid, content=paid)
 
 
 def approved(office) -> tuple[list[TurnLog], Paid]:
     company = office()
-    deal, paid = company.account(Stage.PROPOSAL, size=2), reward.USES["deal approved on request"]
+    deal, paid = company.account(Stage.PROPOSAL, size=2), reward_parts.USES["deal approved on request"]
     company.act("sales", "UPDATE_PIPELINE", message=f"approve {deal.name}", to="ceo")
     return [company.act("ceo", "APPROVE_INITIATIVE", deal.name)], only(ceo=paid, sales=paid)
 
@@ -170,8 +170,8 @@ def crisis(role: str, action: str, target: str = "", **besides: float) -> Callab
                 name = company.account(Stage.WON, sat=SATISFACTION, contact=-99).name
             log = company.act(role, action, name)
             if log.changed:
-                gap = (reward.CRISIS_SATISFACTION - SATISFACTION) / reward.CRISIS_SATISFACTION
-                own = besides.get(role, 0.0) + reward.CRISIS_TABLE[role, action] * gap
+                gap = (reward_parts.CRISIS_SATISFACTION - SATISFACTION) / reward_parts.CRISIS_SATISFACTION
+                own = besides.get(role, 0.0) + reward_parts.CRISIS_TABLE[role, action] * gap
                 return [log], only(**{role: own})
         raise AssertionError(f"{action} of {role} never achieved anything")
 
@@ -184,7 +184,7 @@ def repeated(number: int) -> Callable:
     def situation(office) -> tuple[list[TurnLog], Paid]:
         company = office()
         logs = [company.act("content", "WRITE_SOCIAL_POST", "sync") for _ in range(number)]
-        return logs[-1:], only(content=reward.BASE[number - 1])
+        return logs[-1:], only(content=reward_parts.BASE[number - 1])
 
     return situation
 
@@ -192,16 +192,16 @@ def repeated(number: int) -> Callable:
 def unusable(office) -> tuple[list[TurnLog], Paid]:
     company = office()
     company.wait("hr")
-    return [company.simulator.step(company.state, None)], only(hr=-reward.INVALID)
+    return [company.simulator.step(company.state, None)], only(hr=-reward_parts.INVALID)
 
 
 def promise(office) -> tuple[list[TurnLog], Paid]:
     log = office().act("content", "WRITE_BLOG", "sync", title="SSO is live")
-    return [log], only(content=-reward.VAPORWARE)
+    return [log], only(content=-reward_parts.VAPORWARE)
 
 
 def idle_day(office) -> tuple[list[TurnLog], Paid]:
-    return office(traffic=1, leads=0).sleep(), only(sales=-reward.NO_PIPELINE_WORK)
+    return office(traffic=1, leads=0).sleep(), only(sales=-reward_parts.NO_PIPELINE_WORK)
 
 
 def stale(office) -> tuple[list[TurnLog], Paid]:
@@ -212,7 +212,7 @@ def stale(office) -> tuple[list[TurnLog], Paid]:
         company.act("sales", "UPDATE_PIPELINE")
         company.sleep()
     company.act("sales", "UPDATE_PIPELINE")
-    return company.sleep(), only(sales=-reward.STALE_LEAD)
+    return company.sleep(), only(sales=-reward_parts.STALE_LEAD)
 
 
 SITUATIONS: MappingProxyType[Row, Callable] = MappingProxyType({
@@ -261,10 +261,10 @@ def test_each_row_is_paid_to_the_cent(office, row: Row) -> None:
 
 def test_no_row_is_missing_here() -> None:
     """A row that is added to a table needs the situation in which it is paid."""
-    rows = {("stage", row) for row in reward.STAGE_TABLE}
-    rows |= {("action", row) for row in reward.EFFECTS} | {("action", " ".join(row)) for row in reward.CRISIS_TABLE}
-    rows |= {("collaboration", row) for row in reward.USES}
-    rows |= {("base", name) for name, value in zip(("first", "second", "later"), reward.BASE, strict=True) if value}
+    rows = {("stage", row) for row in reward_parts.STAGE_TABLE}
+    rows |= {("action", row) for row in reward_parts.EFFECTS} | {("action", " ".join(row)) for row in reward_parts.CRISIS_TABLE}
+    rows |= {("collaboration", row) for row in reward_parts.USES}
+    rows |= {("base", name) for name, value in zip(("first", "second", "later"), reward_parts.BASE, strict=True) if value}
     rows |= {("penalty", row) for row in ("unusable", "vaporware", "no pipeline work", "stale lead")}
     assert set(SITUATIONS) == rows
 

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onthejob.envs.office.actions import IDLE, Action
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, Piece, Stage
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import close_probability, evidence, touchpoints
 from onthejob.envs.office.policies import players, random_legal
-from onthejob.envs.office.reward import team_reward
+from onthejob.envs.office.reward_parts import team_reward
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator, actor_of, kpis, phase_of
 from onthejob.envs.office.snapshot import dumps
-from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Piece, Stage
 
 # What the twelve tests of the seed are about
 

@@ -250,8 +250,10 @@ def test_an_older_snapshot_of_the_full_profile_is_read(task) -> None:
     streams = {}
     for role in SEATS:
         assert env._memory is not None
-        *numbers, held = env._memory.stream(role).to_state()
-        streams[role] = [*numbers, [len(records) + place for place in range(len(held))]]
+        stream = env._memory.stream(role)
+        ids, accessed, held, _ = zip(*stream._held, strict=True)
+        head_of = [stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed]
+        streams[role] = [*head_of, [len(records) + place for place in range(len(held))]]
         records += [one[:6] for one in held]
     old = json.dumps({**head, "memories": {"records": records, "streams": streams}})
     other = OfficeEnvironment(FULL)

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import render
+from onthejob.envs.office.company_state import PAINS, Account, Stage, State
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.events import discount_demands
-from onthejob.envs.office.founding import (
+from onthejob.envs.office.luck import mix
+from onthejob.envs.office.market import PRICES
+from onthejob.envs.office.new_company import (
     FIRST_ID,
     INQUIRY_SLOT,
     MEAN_DRAWN_PRICE,
@@ -26,10 +29,7 @@ from onthejob.envs.office.founding import (
     drawn_quality,
     usual_price,
 )
-from onthejob.envs.office.luck import mix
-from onthejob.envs.office.market import PRICES
 from onthejob.envs.office.policies.expert import expert
-from onthejob.envs.office.state import PAINS, Account, Stage, State
 from onthejob.envs.office.views import view
 
 HIDDEN = ("pain", "size", "price", "quality", "deadline")

@@ -23,6 +23,11 @@ FEATURES = {
 }
 
 
+def promises(registry: Registry, text: str) -> set[str]:
+    """The features that a text names without denying them."""
+    return {mention.feature for mention in registry.scan(text) if not mention.denied}
+
+
 @pytest.fixture(scope="module")
 def registry() -> Registry:
     return Registry(FEATURES)
@@ -458,7 +463,7 @@ def test_shipping_makes_every_promise_true(registry, text, features):
 
 def test_mentions_contain_what_is_denied(registry):
     assert registry.mentions("We do not have SSO yet, but our API is ready") == {"SSO", "API"}
-    assert registry.promises("We do not have SSO yet, but our API is ready") == {"API"}
+    assert promises(registry, "We do not have SSO yet, but our API is ready") == {"API"}
 
 
 @pytest.mark.parametrize(
@@ -528,7 +533,7 @@ def test_spelling_does_not_hide_a_name(registry, name, case, space, form, before
     after = "" if alias.endswith("s") else after
     twins = {"a": "а", "e": "е", "o": "о", "p": "р", "c": "с", "A": "Α", "S": "Ѕ", "O": "О", "I": "І"}
     written = "".join(twins[c] if c in twins and data.draw(st.booleans()) else c for c in case(alias).replace(" ", space))
-    assert feature in registry.promises(unicodedata.normalize(form, before + written + after))
+    assert feature in promises(registry, unicodedata.normalize(form, before + written + after))
 
 
 @given(st.text(max_size=200))

@@ -13,7 +13,7 @@ import pytest
 
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
 from onthejob.envs.office.vaporware import Registry
-from onthejob.envs.office.vaporware.judge import WEIGHTS, shipped_judge
+from onthejob.envs.office.vaporware.detector_weights import WEIGHTS, shipped_judge
 from onthejob.envs.office.vaporware.phrasebook import Phrasebook, root, words_of
 from onthejob.errors import ConfigError
 

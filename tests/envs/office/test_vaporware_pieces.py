@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, FEATURE_INDEX
 from onthejob.envs.office.simulator import FEATURE_ALIASES
-from onthejob.envs.office.state import CATALOGUE, FEATURE_INDEX
 from onthejob.envs.office.vaporware import Registry
 
 PIECES = [

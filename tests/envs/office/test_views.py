@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.api.frames import kpis
+from onthejob.envs.office.company_state import FOCI, Account, Piece, Stage, State
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
@@ -18,9 +19,8 @@ from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import actor_of
 from onthejob.envs.office.snapshot import dumps, loads
-from onthejob.envs.office.state import FOCI, Account, Piece, Stage, State
 from onthejob.envs.office.views import DOING, copies, desk, team_status, view
-from onthejob.players import as_policy, players
+from onthejob.office_players import as_policy, players
 from onthejob.types import Context, Kind, Sampling
 
 # The allow-list, from the texts: CEO and Marketing may see all KPIs (traffic, revenue, conversion, brand, pipeline value, budget,

@@ -13,6 +13,7 @@ import pytest
 
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
+from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.record.bundle import write_bundles
@@ -22,7 +23,7 @@ from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.summary import spreads, stop_mix
 from onthejob.testing import check_environment, tiny_model
-from onthejob.train import TrainConfig, TrainResult, train
+from onthejob.train import Setup, TrainConfig, TrainResult
 from onthejob.types import Sampling, StopReason, Task
 
 from .bell import Bell, bell_tasks
@@ -51,7 +52,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
         sampler = Sampler(model, ChatEncoder(tiny.tokenizer))
         learner = Learner(model, ("porter",), config=LearnerConfig(lr=3e-3), seed=0)
         made: dict[str, Any] = {"learner": learner, "sampler": sampler, "encoder": sampler.chat, "run": run}
-        return train(CONFIG, make_env=Bell, pool=pool, partners={}, trained_roles=("porter",), **made), run
+        return train(Setup(config=CONFIG, make_env=Bell, pool=pool, partners={}, roles=("porter",), **made)), run
 
     yield go
     for run in runs:
@@ -143,4 +144,4 @@ def test_the_loop_names_no_environment(repository: Path):
     assert len(files) > 40
     found = [(str(path.relative_to(package)), name) for path in files for name in names if named(name, code_words(path))]
     assert found == []
-    assert named("office", code_words(package / "players.py"))
+    assert named("office", code_words(package / "office_players.py"))

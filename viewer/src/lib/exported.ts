@@ -1,6 +1,7 @@
-// What a file that was exported holds: an episode, or a run with the answers that its pages would ask the server for.
+// What a file that was exported holds: an episode, a run with the answers that its pages would ask the server for, or a report.
 import type {
   ActionShare,
+  ComparisonView,
   Config,
   EpisodeRow,
   EpisodeView,
@@ -25,10 +26,28 @@ interface HeldRun {
   episodes: EpisodeView[];
   offices: { iteration: number; episode: string; part: Frames }[];
 }
+interface HeldReport {
+  title: string;
+  lead: string;
+  version: string;
+  /** Results in sentences, and what limits them. */
+  verdicts: string[];
+  notes: string[];
+  pictures: {
+    title: string;
+    unit: string;
+    rows: { name: string; mean: number | null; low: number | null; high: number | null; text: string }[];
+  }[];
+  tables: { title: string; columns: string[]; rows: string[][] }[];
+  comparison: ComparisonView | null;
+  metric: string;
+  featured: string;
+}
 interface Held {
   config: Config;
   part?: Frames;
-  run?: HeldRun;
+  run?: HeldRun | null;
+  report?: HeldReport;
 }
 
 /** This page is a file on disk: there is no server. */

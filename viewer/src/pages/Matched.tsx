@@ -5,7 +5,7 @@ import { compact } from '../lib/format';
 import { go, link } from '../lib/route';
 import { Choice, Panel, Scroll } from '../ui/small';
 
-const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#9aa3ba'];
+export const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#9aa3ba'];
 const ALL = 'all';
 const FIRST = ['company_value', 'reward', 'passed', 'assertion_rate', 'team_reward'];
 const NOT_SHOWN = /^(wall_s|prompt_tokens|completion_tokens|decisions|turns)$|^(passed|total)\//;
@@ -35,6 +35,24 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
           {value.failed > 0 && <span className="bad"> · {value.failed} episodes failed and are excluded with their pairs</span>}
         </span>
       </div>
+      <ComparisonPanels value={value} metric={metric} featured={featured} change={change} />
+    </div>
+  );
+}
+
+export function ComparisonPanels({
+  value,
+  metric,
+  featured,
+  change,
+}: {
+  value: ComparisonView;
+  metric: string;
+  featured: string;
+  change: (next: Record<string, string>) => void;
+}) {
+  return (
+    <>
       <Panel
         title="What the teams reached"
         tools={<Choice label="metric" value={metric} options={value.metrics} onChange={(chosen) => change({ metric: chosen })} />}
@@ -51,7 +69,7 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
       <Differences value={value} metric={metric} featured={featured} choose={(team) => change({ team })} />
       <Tests value={value} />
       <Means value={value} />
-    </div>
+    </>
   );
 }
 
@@ -86,12 +104,12 @@ const text = ({ mean: middle, low, high }: Interval): string =>
   middle === null ? '–' : `${compact(middle)} [${low === null ? '−∞' : compact(low)}, ${high === null ? '∞' : compact(high)}]`;
 
 /** Means as dots on their intervals, on one scale. */
-function Whiskers({
+export function Whiskers({
   rows,
   label,
   zero = false,
 }: {
-  rows: readonly (Interval & { name: string; color: string })[];
+  rows: readonly (Interval & { name: string; color: string; text?: string })[];
   label: string;
   zero?: boolean;
 }) {
@@ -121,7 +139,7 @@ function Whiskers({
             {row.mean !== null && <i className="point" style={{ left: `${x(row.mean)}%`, background: row.color }} />}
           </span>
           <span role="cell" className={`num small ${zero ? tone(row) : ''}`}>
-            {text(row)}
+            {row.text ?? text(row)}
           </span>
         </div>
       ))}

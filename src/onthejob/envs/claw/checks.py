@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES, copied
+from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade, Verdict
 from onthejob.envs.claw.official import Official
 from onthejob.envs.claw.sandbox.arguments import BESIDE
-from onthejob.envs.claw.sandbox.contract import MIB, Content, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Limits, SandboxHost
 from onthejob.envs.claw.separation import CHECK, starts_programs
 from onthejob.envs.claw.workspace import Unreadable
 
@@ -87,12 +87,7 @@ def check(task: Official, root: Path, *, host: SandboxHost, limits: Limits) -> G
 
 def _report(task: Official, files: Mapping[str, Content], *, host: SandboxHost, limits: Limits) -> Grade:
     """What the checks say about these files."""
-    room = replace(
-        limits,
-        output_bytes=REPORT_BYTES,
-        workspace_bytes=max(limits.workspace_bytes, 2 * COPIED_BYTES),
-        workspace_files=max(limits.workspace_files, 4 * COPIED_FILES),
-    )
+    room = replace(roomy(limits), output_bytes=REPORT_BYTES)
     apart = starts_programs(task.checks) and not task.checks_run_agent_code
     with host.open(files, room, beside=None if apart else task.checks) as sandbox:
         # HOME: the Python that a check starts would run the agent's own start-up files below its home.

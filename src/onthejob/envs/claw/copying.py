@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.contract import MIB, WORKSPACE, Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, WORKSPACE, Item, Kind, Limits
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 
 COPIED_BYTES = 48 * MIB
@@ -41,6 +42,15 @@ def copied(root: Path, keep: Callable[[str, Mapping[str, Item]], bool] | None = 
     items = walk.found
     keep = keep or stays_inside
     return {path: item for path, item in items.items() if item.kind is not Kind.LINK or keep(path, items)}
+
+
+def roomy(limits: Limits) -> Limits:
+    """Limits under which a copy of any workspace fits that could be read, with room for what checks write."""
+    return replace(
+        limits,
+        workspace_bytes=max(limits.workspace_bytes, 2 * COPIED_BYTES),
+        workspace_files=max(limits.workspace_files, 4 * COPIED_FILES),
+    )
 
 
 class _Walk:

@@ -19,10 +19,10 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from onthejob.envs.claw.draw import Draw
-from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.agent_messages import DONE, block
+from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.quotes import quoted
-from onthejob.envs.claw.schema import AssertionKind, ClawTask, FileKind
+from onthejob.envs.claw.task_schema import AssertionKind, ClawTask, FileKind
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Message, Split, Task
 

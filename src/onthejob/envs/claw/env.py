@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from onthejob.envs.claw.agent_messages import first_messages
+from onthejob.envs.claw.episode_reward import RewardConfig, reward_parts
 from onthejob.envs.claw.grader import Grade, GraderConfig
-from onthejob.envs.claw.prompt import first_messages
 from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
-from onthejob.envs.claw.reward import RewardConfig, reward_parts
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
-from onthejob.envs.claw.sandbox.contract import Content, Entry, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Entry, Kind, as_item
 from onthejob.envs.claw.sandbox.surveying import changes
-from onthejob.envs.claw.schema import AssertionKind
 from onthejob.envs.claw.stops import stop_table
+from onthejob.envs.claw.task_schema import AssertionKind
 from onthejob.envs.claw.work import Work, work_of
 from onthejob.errors import ContractError
 from onthejob.types import Message, Step, StopReason, Task, TextObservation

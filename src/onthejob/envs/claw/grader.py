@@ -14,7 +14,7 @@ from pathlib import Path
 
 import regex
 
-from onthejob.envs.claw.schema import Assertion, AssertionKind, SeedFile
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, SeedFile
 from onthejob.envs.claw.workspace import Found, Unreadable, Workspace
 from onthejob.errors import ConfigError
 
@@ -80,11 +80,7 @@ class Grade:
 def grade(root: Path, assertions: Sequence[Assertion], seed: Sequence[SeedFile], config: GraderConfig | None = None) -> Grade:
     """Check `assertions` below `root`. Nothing may run in the workspace any more.
 
-    Args:
-        root: the workspace's folder.
-        assertions: of the task.
-        seed: the files that were there at the start, for `file_unchanged`.
-        config: limits.
+    `seed` holds the files of the start, for `file_unchanged`.
 
     Raises:
         OSError: `root` itself cannot be opened; that is our failure and no grade.

@@ -1,7 +1,7 @@
 """Does a task make sense? Finds assertions that cannot hold, that hold anyway, and requests that give the answer away.
 
 Everything here is static: no command is run. That doing nothing fails and that the gold commands pass is proven by
-`onthejob.envs.claw.proof`, which runs them.
+`onthejob.envs.claw.gold_proof`, which runs them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import regex
 
-from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
 
 
 class Fault(StrEnum):
@@ -60,10 +60,14 @@ class Problem:
         return f"{self.fault}: {self.message}"
 
 
+Found = Iterator[tuple[Fault, str]]
+"""Faults of a task, each with its message."""
+
+
 def validate_candidate(record: Mapping[str, Any]) -> ClawTask | tuple[Problem, ...]:
     """The task in a record that a person or a model wrote, or everything that is wrong with it (at least one problem).
 
-    Unknown keys are ignored. That gold commands exist and pass is not checked here (`onthejob.envs.claw.proof`).
+    Unknown keys are ignored. That gold commands exist and pass is not checked here (`onthejob.envs.claw.gold_proof`).
     """
     parsed = read_record(record, ignore_unknown=True)
     if not isinstance(parsed, ClawTask):
@@ -73,8 +77,8 @@ def validate_candidate(record: Mapping[str, Any]) -> ClawTask | tuple[Problem, .
 
 def lint(task: ClawTask) -> tuple[Problem, ...]:
     """What is wrong with a task; empty when nothing is."""
-    found = [*_content(task), *_start(task), *_contradictions(task), *_trivia(task), *_leaks(task), *_names(task), *_gold(task)]
-    return tuple(found)
+    looks = (_content, _start, _contradictions, _trivia, _leaks, _names, _gold)
+    return tuple(Problem(fault=fault, message=message) for look in looks for fault, message in look(task))
 
 
 def holds_at_start(task: ClawTask, assertion: Assertion) -> bool:
@@ -113,36 +117,33 @@ _OF_CONTENT = (AssertionKind.FILE_CONTENTS_CONTAIN, AssertionKind.FILE_CONTENTS_
 _SLOW = re.compile(r"(?<!\\)\((?:[^()\\]|\\.)*(?:(?:[^\\(]|\\.)[+*]|\{\d*,\})(?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
 
 
-def _content(task: ClawTask) -> Iterator[Problem]:
+def _content(task: ClawTask) -> Found:
     stubs = {file.path for file in task.files if file.kind is FileKind.BINARY_STUB}
     for assertion in task.assertions:
         if assertion.kind in _OF_CONTENT and assertion.path in stubs:
-            yield Problem(
-                fault=Fault.BINARY_CONTENT,
-                message=f"{assertion.kind} of {assertion.path}, a binary stub. Assert file_exists or file_unchanged.",
+            yield (
+                Fault.BINARY_CONTENT,
+                f"{assertion.kind} of {assertion.path}, a binary stub. Assert file_exists or file_unchanged.",
             )
 
 
-def _start(task: ClawTask) -> Iterator[Problem]:
+def _start(task: ClawTask) -> Found:
     seeded = {file.path for file in task.files}
     for assertion in task.assertions:
         true = holds_at_start(task, assertion)
         name = f"{assertion.kind} of {assertion.path}"
         if assertion.kind is AssertionKind.FILE_UNCHANGED and assertion.path not in seeded:
-            message = f"{name}, which is not a seeded file. Name one of the workspace seed."
-            yield Problem(fault=Fault.UNSATISFIABLE, message=message)
+            yield Fault.UNSATISFIABLE, f"{name}, which is not a seeded file. Name one of the workspace seed."
         elif assertion.guard and not true:
-            message = f"{name} is marked as a guard but does not hold in the seeded workspace. Remove guard."
-            yield Problem(fault=Fault.FALSE_GUARD, message=message)
+            yield Fault.FALSE_GUARD, f"{name} is marked as a guard but does not hold in the seeded workspace. Remove guard."
         elif true and not assertion.guard:
             message = f"{name} holds in the seeded workspace. Mark it as a guard, or assert what the task changes."
-            yield Problem(fault=Fault.ALREADY_TRUE, message=message)
+            yield Fault.ALREADY_TRUE, message
     if all(assertion.guard for assertion in task.assertions):
-        message = "every assertion is a guard, so doing nothing passes. Assert what the task is to bring about."
-        yield Problem(fault=Fault.NOTHING_TO_DO, message=message)
+        yield Fault.NOTHING_TO_DO, "every assertion is a guard, so doing nothing passes. Assert what the task is to bring about."
 
 
-def _contradictions(task: ClawTask) -> Iterator[Problem]:
+def _contradictions(task: ClawTask) -> Found:
     gone = {a.path for a in task.assertions if a.kind is AssertionKind.FILE_NOT_EXISTS}
     present = {a.path: a.kind for a in task.assertions if a.kind is not AssertionKind.FILE_NOT_EXISTS}
     files = {a.path for a in task.assertions if a.kind in (*_OF_CONTENT, AssertionKind.FILE_UNCHANGED)}
@@ -151,68 +152,58 @@ def _contradictions(task: ClawTask) -> Iterator[Problem]:
     for path in sorted(present):
         above = {path, *(path[:index] for index, char in enumerate(path) if char == "/")}
         for other in sorted(above & gone):
-            yield Problem(
-                fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must not exist. Drop one of them."
-            )
+            yield Fault.UNSATISFIABLE, f"{path} must be there, but {other} must not exist. Drop one of them."
         for other in sorted((above - {path}) & files):
-            yield Problem(
-                fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must be a file. Drop one of them."
-            )
+            yield Fault.UNSATISFIABLE, f"{path} must be there, but {other} must be a file. Drop one of them."
     for assertion in task.assertions:
         file = seeded.get(assertion.path)
         if assertion.kind not in _OF_CONTENT or assertion.path not in kept or file is None or file.kind is not FileKind.TEXT:
             continue
         if not _content_holds(assertion, file.content):
             message = f"{assertion.path} must stay unchanged, but {assertion.kind} does not hold of it now. Drop one of them."
-            yield Problem(fault=Fault.UNSATISFIABLE, message=message)
+            yield Fault.UNSATISFIABLE, message
 
 
-def _trivia(task: ClawTask) -> Iterator[Problem]:
+def _trivia(task: ClawTask) -> Found:
     for assertion in task.assertions:
         if any(not part.strip() for part in assertion.must_contain):
             message = f"must_contain of {assertion.path} has a part of blank space only. Give text that the task writes."
-            yield Problem(fault=Fault.TRIVIAL, message=message)
+            yield Fault.TRIVIAL, message
         if assertion.kind is not AssertionKind.FILE_CONTENTS_MATCH_REGEX:
             continue
         if _SLOW.search(assertion.regex):
             message = (
                 f"regex of {assertion.path} repeats a group that repeats inside: {assertion.regex!r}. Write it without nesting."
             )
-            yield Problem(fault=Fault.SLOW_REGEX, message=message)
+            yield Fault.SLOW_REGEX, message
         elif all(_found(assertion.regex, text) for text in ("", "\x01", "q7\nZ\n")):
             message = f"regex of {assertion.path} matches any text: {assertion.regex!r}. Give a pattern that only the result has."
-            yield Problem(fault=Fault.TRIVIAL, message=message)
+            yield Fault.TRIVIAL, message
     seen: set[Assertion] = set()
     for assertion in task.assertions:
         if assertion in seen:
-            message = f"{assertion.kind} of {assertion.path} is stated twice. Drop one of them."
-            yield Problem(fault=Fault.TRIVIAL, message=message)
+            yield Fault.TRIVIAL, f"{assertion.kind} of {assertion.path} is stated twice. Drop one of them."
         seen.add(assertion)
 
 
-def _leaks(task: ClawTask) -> Iterator[Problem]:
+def _leaks(task: ClawTask) -> Found:
     told = {"the request": task.intent, "the persona": f"{task.persona.role} {task.persona.context}"}
     told["a seeded path"] = "\n".join(file.path for file in task.files)
     checked = "\n".join(part for a in task.assertions if not a.guard for part in (*a.must_contain, a.regex))
     for answer in task.answers:
         for where, text in told.items():
             if re.search(rf"(?<![\w.-]){re.escape(answer)}(?![\w-]|\.\w)", text):
-                message = f"the answer {answer!r} occurs in {where}. Ask for it without stating it."
-                yield Problem(fault=Fault.LEAK, message=message)
+                yield Fault.LEAK, f"the answer {answer!r} occurs in {where}. Ask for it without stating it."
         if answer not in checked.replace("\\", ""):
-            message = f"the answer {answer!r} is not part of any assertion. Assert it, or drop it from answers."
-            yield Problem(fault=Fault.LEAK, message=message)
+            yield Fault.LEAK, f"the answer {answer!r} is not part of any assertion. Assert it, or drop it from answers."
     for line in (line.strip() for block in task.gold for line in block.splitlines()):
         if line and line in task.intent:
-            message = f"the request holds the gold command {line!r}. Say what is wanted, not how."
-            yield Problem(fault=Fault.LEAK, message=message)
+            yield Fault.LEAK, f"the request holds the gold command {line!r}. Say what is wanted, not how."
     if re.search(r"TASK_COMPLETE|file_contents_|file_unchanged|must_contain", task.intent):
-        yield Problem(
-            fault=Fault.LEAK, message="the request speaks of the stop word or the assertions. Write what a person would."
-        )
+        yield Fault.LEAK, "the request speaks of the stop word or the assertions. Write what a person would."
 
 
-def _names(task: ClawTask) -> Iterator[Problem]:
+def _names(task: ClawTask) -> Found:
     """Every word of the names of asserted files must be known to the agent."""
     known = "\n".join([task.intent, *(file.path for file in task.files)]).lower()
     for assertion in task.assertions:
@@ -223,7 +214,7 @@ def _names(task: ClawTask) -> Iterator[Problem]:
             message = (
                 f"{assertion.path} is asserted, but {', '.join(unknown)} occurs nowhere in request and files. Name the file."
             )
-            yield Problem(fault=Fault.UNNAMED, message=message)
+            yield Fault.UNNAMED, message
 
 
 _FOREIGN = re.compile(r"(?:^|[\s;|&(`])(curl|wget|ssh|scp|nc|pip3?|apt|apt-get|npm|git|sudo|docker)\s", re.MULTILINE)
@@ -234,17 +225,11 @@ _OUTSIDE = re.compile(
 )
 
 
-def _gold(task: ClawTask) -> Iterator[Problem]:
+def _gold(task: ClawTask) -> Found:
     for number, block in enumerate(task.gold, start=1):
         if "TASK_COMPLETE" in block:
-            yield Problem(
-                fault=Fault.GOLD, message=f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end."
-            )
+            yield Fault.GOLD, f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end."
         if found := _FOREIGN.search(block):
-            yield Problem(
-                fault=Fault.GOLD, message=f"gold turn {number} uses {found[1]}. There is no network; use file commands."
-            )
+            yield Fault.GOLD, f"gold turn {number} uses {found[1]}. There is no network; use file commands."
         if found := _OUTSIDE.search(block):
-            yield Problem(
-                fault=Fault.GOLD, message=f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths, or /tmp."
-            )
+            yield Fault.GOLD, f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths, or /tmp."

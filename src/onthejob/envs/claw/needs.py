@@ -57,9 +57,7 @@ class Needs:
 def needs_of(checks: Mapping[str, bytes], *, own: str) -> Needs:
     """The needs of all Python files among `checks`; a file that cannot be parsed has none.
 
-    Args:
-        checks: Path -> content.
-        own: The request and the paths of the task's files: a module or program that is named in it is the agent's to make.
+    `own` is the request and the paths of the task's files: what is named there is the agent's to make.
     """
     programs: set[str] = set()
     modules: set[str] = set()

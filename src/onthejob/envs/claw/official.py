@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import Needs, needs_of
-from onthejob.envs.claw.sandbox.contract import Content, Item, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item, Kind, as_item
 from onthejob.envs.claw.separation import why_inseparable
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
@@ -128,9 +128,7 @@ def load(payload: Mapping[str, Any]) -> Official:
 def require_unchanged(payload: Mapping[str, Any], digest: str) -> None:
     """Refuse a folder that has changed since its task was loaded.
 
-    Args:
-        payload: of the task, with `folder` and `digest`.
-        digest: of the folder as it is now.
+    `digest` is that of the folder now; `payload` names the folder and the digest of then.
 
     Raises:
         ConfigError: the digests differ.
@@ -160,12 +158,8 @@ def read(folder: Path) -> Official:
     metadata = record.get("metadata")
     category = str(metadata.get("category", "")) if isinstance(metadata, dict) else ""
     digest = hashlib.sha256(json.dumps([record["task_id"], record["user_query"]]).encode())
-    for kind, held in (("files", files), ("checks", checks)):
-        for path, content in held.items():
-            item = as_item(path, content)
-            digest.update(f"\0{kind}/{path}\0{len(item.data)}\0".encode() + item.data)
-            if item.mode & stat.S_IXUSR and item.kind is Kind.FILE:
-                digest.update(b"\0executable")
+    add_tree(digest, "files", files)
+    add_tree(digest, "checks", checks)
     return Official(
         id=record["task_id"],
         query=record["user_query"].strip(),
@@ -174,6 +168,15 @@ def read(folder: Path) -> Official:
         category=category,
         digest=digest.hexdigest(),
     )
+
+
+def add_tree(digest: hashlib._Hash, name: str, held: Mapping[str, Content]) -> None:
+    """Add the files of a folder to a task's digest: paths, contents, and whether they may be executed."""
+    for path, content in held.items():
+        item = as_item(path, content)
+        digest.update(f"\0{name}/{path}\0{len(item.data)}\0".encode() + item.data)
+        if item.mode & stat.S_IXUSR and item.kind is Kind.FILE:
+            digest.update(b"\0executable")
 
 
 def tree_of(folder: Path) -> dict[str, Content]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from onthejob.envs.claw.schema import FileKind, Persona, SeedFile
 from onthejob.envs.claw.skills import Skill
+from onthejob.envs.claw.task_schema import FileKind, Persona, SeedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onthejob.envs.claw.prompt import DONE, block
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.agent_messages import DONE, block
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Observation, Task
 
@@ -27,12 +27,7 @@ class Gold:
     """Runs the commands that are proven to solve the task, one block per turn, then says so."""
 
     def __init__(self, tasks: Iterable[Task], *, stops: bool = True) -> None:
-        """Read the gold commands of `tasks`.
-
-        Args:
-            tasks: those that will be played; their payloads are claw tasks.
-            stops: False continues to look around where it should say that it is done.
-        """
+        """Read the gold commands of `tasks`. Without `stops` it looks around where it should say that it is done."""
         self._gold = {task.id: ClawTask.from_record(task.payload, where=f"task {task.id!r}").gold for task in tasks}
         self._stops = stops
 

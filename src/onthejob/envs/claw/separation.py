@@ -16,80 +16,46 @@ from onthejob.envs.claw.needs import RUNS
 CHECK = "check.py"
 NOT_NEEDED = frozenset({CHECK, "reward.sh"})
 """Files of a `reward` folder that a separated check need not find."""
-CALLS = {
-    "import_module": "imports a module by name",
-    "__import__": "imports a module by name",
-    "spec_from_file_location": "imports a file",
-    "SourceFileLoader": "imports a file",
-    "SourcelessFileLoader": "imports a file",
-    "ExtensionFileLoader": "imports a file",
-    "exec_module": "imports a file",
-    "load_module": "imports a file",
-    "load_source": "imports a file",
-    "run_path": "executes a file",
-    "run_module": "executes a module",
-    "run_setup": "executes a file",
-    "exec": "executes text",
-    "eval": "evaluates text",
-    "FunctionType": "executes compiled code",
-    "__builtins__": "looks functions up by name",
-    "addsitedir": "imports from a folder",
-    "CDLL": "loads a library",
-    "PyDLL": "loads a library",
-    "LoadLibrary": "loads a library",
-    "dlopen": "loads a library",
-    "load_library": "loads a library",
-    "enable_load_extension": "loads a library",
-    "load_extension": "loads a library",
-    "unsafe_load": "constructs objects from YAML",
-    "unsafe_load_all": "constructs objects from YAML",
-    "full_load": "constructs objects from YAML",
-    "full_load_all": "constructs objects from YAML",
-    "read_pickle": "unpickles",
-    "fileConfig": "constructs what a file names",
-    "dictConfig": "constructs what a file names",
-    "get_type_hints": "evaluates text",
-}
+
+
+def _by_name(named: Mapping[str, str]) -> dict[str, str]:
+    """Name -> what it does, from what it does -> names."""
+    return {name: does for does, names in named.items() for name in names.split()}
+
+
+CALLS = _by_name({
+    "imports a module by name": "import_module __import__",
+    "imports a file": "spec_from_file_location SourceFileLoader SourcelessFileLoader ExtensionFileLoader exec_module load_module "
+    "load_source",
+    "executes a file": "run_path run_setup",
+    "executes a module": "run_module",
+    "executes text": "exec",
+    "evaluates text": "eval get_type_hints",
+    "executes compiled code": "FunctionType",
+    "looks functions up by name": "__builtins__",
+    "imports from a folder": "addsitedir",
+    "loads a library": "CDLL PyDLL LoadLibrary dlopen load_library enable_load_extension load_extension",
+    "constructs objects from YAML": "unsafe_load unsafe_load_all full_load full_load_all",
+    "unpickles": "read_pickle",
+    "constructs what a file names": "fileConfig dictConfig",
+})  # fmt: skip
 """Called function -> what it may do with a file of the workspace in the check's own process."""
-MODULES = {
-    "pickle": "unpickles",
-    "_pickle": "unpickles",
-    "cPickle": "unpickles",
-    "cloudpickle": "unpickles",
-    "dill": "unpickles",
-    "joblib": "unpickles",
-    "jsonpickle": "constructs objects from JSON",
-    "shelve": "unpickles",
-    "torch": "unpickles",
-    "keras": "unpickles",
-    "tensorflow": "executes graphs",
-    "marshal": "loads code",
-    "runpy": "executes files",
-    "imp": "imports a file",
-    "zipimport": "imports from an archive",
-    "pkgutil": "imports modules by name",
-    "pydoc": "imports modules by name",
-    "builtins": "looks functions up by name",
-    "code": "executes text",
-    "codeop": "executes text",
-    "bdb": "executes text",
-    "pdb": "executes text",
-    "timeit": "executes text",
-    "trace": "executes text",
-    "profile": "executes text",
-    "cProfile": "executes text",
-    "ctypes": "loads a library",
-    "cffi": "loads a library",
-    "jinja2": "executes templates",
-    "mako": "executes templates",
-    "numexpr": "evaluates text",
-    "pytest": "runs tests in its own process",
-    "nose": "runs tests in its own process",
-    "unittest": "runs tests in its own process",
-    "doctest": "runs tests in its own process",
-    "distutils": "executes files",
-    "setuptools": "executes files",
-}
+MODULES = _by_name({
+    "unpickles": "pickle _pickle cPickle cloudpickle dill joblib shelve torch keras",
+    "constructs objects from JSON": "jsonpickle",
+    "executes graphs": "tensorflow",
+    "loads code": "marshal",
+    "executes files": "runpy distutils setuptools",
+    "imports a file": "imp",
+    "imports from an archive": "zipimport",
+    "imports modules by name": "pkgutil pydoc",
+    "looks functions up by name": "builtins",
+    "executes text": "code codeop bdb pdb timeit trace profile cProfile",
+    "loads a library": "ctypes cffi",
+    "executes templates": "jinja2 mako",
+    "evaluates text": "numexpr",
+    "runs tests in its own process": "pytest nose unittest doctest",
+})  # fmt: skip
 """Imported module -> the same."""
 ATTRIBUTES = {
     ("sys", "path"): "changes where modules are imported from",
@@ -125,8 +91,7 @@ def starts_programs(checks: Mapping[str, bytes]) -> bool:
 def why_inseparable(checks: Mapping[str, bytes]) -> str:
     """The reason why what the agent wrote may run with the checks' own rights; empty when it cannot.
 
-    Args:
-        checks: Path -> content of the task's `reward` folder.
+    `checks` are the files of its `reward` folder.
     """
     for path, data in sorted(checks.items()):
         if not path.endswith(".py") or not WORTH_PARSING.search(data):
@@ -144,12 +109,7 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
 
 
 def reasons(tree: ast.Module, allowed: Collection[str] = ()) -> Iterator[str]:
-    """Why a program in Python may run what the agent wrote in its own process.
-
-    Args:
-        tree: the program.
-        allowed: modules of `MODULES` that it may import all the same.
-    """
+    """Why a program in Python may run what the agent wrote in its own process. `allowed` modules of `MODULES` are no reason."""
     dangerous = MODULES.keys() - set(allowed)
     aliases = {
         name.asname or name.name.split(".")[0]: name.name.split(".")[0]

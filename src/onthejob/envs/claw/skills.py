@@ -95,13 +95,7 @@ _USES: MappingProxyType[str, tuple[Skill, ...]] = MappingProxyType(
         "head": (Skill.SHELL_HEAD, Skill.FILE_READ),
         "tail": (Skill.SHELL_TAIL, Skill.FILE_READ),
         "wc": (Skill.SHELL_WC, Skill.FILE_READ),
-        "awk": (Skill.FILE_READ,),
-        "sort": (Skill.FILE_READ,),
-        "cut": (Skill.FILE_READ,),
-        "comm": (Skill.FILE_READ,),
-        "paste": (Skill.FILE_READ,),
-        "join": (Skill.FILE_READ,),
-        "python3": (Skill.FILE_READ,),
+        **dict.fromkeys(["awk", "sort", "cut", "comm", "paste", "join", "python3"], (Skill.FILE_READ,)),
     }
 )
 

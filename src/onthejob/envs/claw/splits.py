@@ -15,22 +15,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from onthejob.envs.claw.families import FAMILIES, errands
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.families.words import words_of
 from onthejob.envs.claw.synthesize import content_key, instance, instance_of, synthesize
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
 RECIPES_TEST = frozenset(
-    {
-        "uncited-references",
-        "slow-endpoints",
-        "csv-column",
-        "bump-image",
-        "bump-version",
-        "loot-table",
-        "set-parameter",
-        "sort-glossary",
-    }
+    words_of("uncited-references slow-endpoints csv-column bump-image bump-version loot-table set-parameter sort-glossary")
 )
 """Recipes of which every instance is a test task. Drawn by lot, after the families of an earlier choice had been looked at."""
 RECIPES_DEV = frozenset({"count-rows", "incident-bundle", "board-variant", "voice-script"})

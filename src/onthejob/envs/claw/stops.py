@@ -10,7 +10,7 @@ Three tables: `STANDARD`, `SEED` (the forms of the ClawGym article after its pro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -38,20 +38,12 @@ class Sentinel:
     name: str
     """Recorded with the turn."""
     places: frozenset[Place]
-    pattern: str
-    """Regular expression that the whole line, without surrounding space, must match. ASCII; no nested repetition."""
-    examples: tuple[str, ...]
-    """Lines that match."""
-    near: tuple[str, ...]
-    """Lines that look alike and do not match."""
-    _compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_compiled", re.compile(self.pattern, re.ASCII))
+    pattern: re.Pattern[str]
+    """What the whole line, without surrounding space, must match. ASCII; no nested repetition."""
 
     def matches(self, line: str, place: Place) -> bool:
         """True when `line` at `place` says that the task is done."""
-        return place in self.places and len(line) <= MAX_LINE and self._compiled.fullmatch(line.strip()) is not None
+        return place in self.places and len(line) <= MAX_LINE and self.pattern.fullmatch(line.strip()) is not None
 
 
 StopTable = tuple[Sentinel, ...]
@@ -63,58 +55,22 @@ STANDARD: StopTable = (
     Sentinel(
         name="token",
         places=_ANYWHERE,
-        pattern=r"(?i:[*`\"']{0,3}task[ _]?completed?[.!]{0,3}[*`\"']{0,3}[.!]{0,3})",
-        examples=("TASK_COMPLETE", "TASK_COMPLETE.", "Task complete!", "**TASK_COMPLETE**", "`TASK_COMPLETE`", "task_complete"),
-        near=(
-            "The task is complete.",
-            "I will say TASK_COMPLETE when I am done.",
-            "TASK-COMPLETE",
-            "Task completed successfully.",
-        ),
+        pattern=re.compile(r"(?i:[*`\"']{0,3}task[ _]?completed?[.!]{0,3}[*`\"']{0,3}[.!]{0,3})", re.ASCII),
     ),
     Sentinel(
         name="echo",
         places=_EDGE,
-        pattern=r"(?i:echo)[ \t]+([\"']?)(?i:task[ _]?completed?)[.!]{0,3}\1(?:[ \t]+#.*)?",
-        examples=(
-            'echo "Task complete."',
-            "echo 'Task complete'",
-            "echo Task Complete",
-            "echo TASK_COMPLETE",
-            'echo "Task completed!"',
-            'echo "taskcomplete" # done',
-        ),
-        near=(
-            'echo "Task complete." > done.txt',
-            'echo "Task complete." >> done.txt',
-            'echo "Task complete." | tee done.txt',
-            'echo "Task complete."; ls',
-            'echo "Task complete." && exit',
-            'echo -n "Task complete."',
-            'printf "Task complete."',
-            'echo "Task completed successfully."',
-            'echo "The task is complete."',
-            "echo task-complete",
-            "exit",
-        ),
+        pattern=re.compile(r"(?i:echo)[ \t]+([\"']?)(?i:task[ _]?completed?)[.!]{0,3}\1(?:[ \t]+#.*)?", re.ASCII),
     ),
 )
 """What the environment uses."""
 
 SEED: StopTable = (
-    Sentinel(
-        name="token",
-        places=_ANYWHERE,
-        pattern=r"TASK_COMPLETE",
-        examples=("TASK_COMPLETE", "  TASK_COMPLETE  "),
-        near=("TASK_COMPLETE.", "**TASK_COMPLETE**", "`TASK_COMPLETE`", "task_complete", "Task complete!"),
-    ),
+    Sentinel(name="token", places=_ANYWHERE, pattern=re.compile(r"TASK_COMPLETE", re.ASCII)),
     Sentinel(
         name="echo",
         places=_EDGE,
-        pattern=r"(?i:echo)[ \t]+([\"']?)(?i:task[ _]?completed?)\.?\1(?:[ \t]+#.*)?",
-        examples=('echo "Task complete."', "echo TASK_COMPLETE", "echo 'Task Complete' # done"),
-        near=('echo "Task complete!"', 'echo "Task complete." > f', 'echo -n "Task complete."'),
+        pattern=re.compile(r"(?i:echo)[ \t]+([\"']?)(?i:task[ _]?completed?)\.?\1(?:[ \t]+#.*)?", re.ASCII),
     ),
 )
 """The forms that the article's patched parser knew; traps are decided as everywhere here."""

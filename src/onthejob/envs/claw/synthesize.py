@@ -12,13 +12,13 @@ import json
 import re
 from collections.abc import Collection
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families import FAMILIES
 from onthejob.envs.claw.families.scene import Family, Scene
+from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.lint import lint
 from onthejob.envs.claw.personas import CARDS
-from onthejob.envs.claw.schema import MAX_ASSERTIONS, ClawTask
 from onthejob.envs.claw.skills import skills_of
+from onthejob.envs.claw.task_schema import MAX_ASSERTIONS, ClawTask
 from onthejob.errors import ConfigError, ContractError
 
 ATTEMPTS = 40

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onthejob.envs.claw import checks, official
 from onthejob.envs.claw.grader import Grade, GraderConfig, grade
-from onthejob.envs.claw.sandbox.contract import Content, Layout, Limits, SandboxHost
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Layout, Limits, SandboxHost
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import NotCheckable
 from onthejob.types import Task
 
@@ -47,11 +47,7 @@ class Work:
 def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limits) -> Work:
     """The work in the payload of `task`: the record of a `ClawTask`, or where an official task lies.
 
-    Args:
-        task: of the loop.
-        host: makes the second sandbox, in which checks that come as programs run.
-        grader: limits of reading.
-        limits: of the sandboxes.
+    `host` makes the second sandbox, in which checks that come as programs run.
 
     Raises:
         ConfigError: the payload is neither, or the official task's folder cannot be read or is not what it was.

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES
-from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Item, Kind
 from onthejob.envs.claw.sandbox.rootfs import MACHINE
+from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Item, Kind
 from onthejob.errors import ConfigError
 
 MOST_BYTES, MOST_FILES = COPIED_BYTES // 2, COPIED_FILES // 2
@@ -56,8 +56,7 @@ def skeleton() -> dict[str, Item]:
 def base_of(root: Path) -> Mapping[str, Item]:
     """The tree before a task's Dockerfile adds to it, by path below `/`.
 
-    Args:
-        root: root file system, from `check_rootfs`; of this machine's nothing is taken.
+    Of this machine's own root nothing is taken.
 
     Raises:
         ConfigError: what would be taken of it is too large.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from onthejob.envs.claw.sandbox.contract import Item, Kind
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
+from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind
 from onthejob.envs.harbor.base import OF_SANDBOXES, tree_of_root
 from onthejob.envs.harbor.engine import BuildError, Engine
 from onthejob.envs.harbor.folder import HarborTask

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, as_item
 from onthejob.errors import ConfigError
 from onthejob.files import TEMPORARY, remove_abandoned
 

@@ -15,15 +15,14 @@ import hashlib
 import json
 import math
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onthejob.envs.claw.official import tree_of
-from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
+from onthejob.envs.claw.official import add_tree, tree_of
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, as_item
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 
@@ -163,11 +162,7 @@ def read(folder: Path) -> HarborTask:
         if _size(folder / part) > MOST_BYTES:
             raise ConfigError(f"{folder / part} holds more than the {MOST_BYTES >> 20} MiB that are read.")
         held[part] = tree_of(folder / part)
-        for path, content in held[part].items():
-            item = as_item(path, content)
-            digest.update(f"\0{part}/{path}\0{len(item.data)}\0".encode() + item.data)
-            if item.mode & stat.S_IXUSR and item.kind is Kind.FILE:
-                digest.update(b"\0executable")
+        add_tree(digest, part, held[part])
     return HarborTask(
         name=folder.resolve().name, folder=folder, instruction=instruction, config=config, digest=digest.hexdigest(), **held
     )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from onthejob.envs.claw.sandbox.contract import Content, HostReport, Layout, Limits, Sandbox, SandboxHost
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.opening import AHEAD
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, HostReport, Layout, Limits, Sandbox, SandboxHost
 from onthejob.errors import ContractError
 
 OPEN = 8

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Content, Item, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Content, Item, Kind, as_item
 from onthejob.envs.harbor.base import base_of
 from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
 from onthejob.envs.harbor.packages import HERE, System, module_of

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, as_item
 from onthejob.envs.claw.separation import WORTH_PARSING, reasons, starts_programs
 from onthejob.envs.harbor.refusal import words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
@@ -50,8 +50,7 @@ _VALUED = words_of(
 def why_marked(tests: Mapping[str, Content]) -> str:
     """The reason why what the agent wrote may decide the verdict; empty when it cannot.
 
-    Args:
-        tests: path -> content of the task's `tests` folder.
+    `tests` are the files of its `tests` folder.
     """
     texts = {path: item.data for path, content in tests.items() if (item := as_item(path, content)).kind is Kind.FILE}
     return next(_reasons(texts), "")

@@ -16,12 +16,12 @@ from enum import StrEnum
 from typing import Any
 
 from onthejob.envs.claw.grader import Grade
-from onthejob.envs.claw.sandbox.contract import Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Kind, as_item
 from onthejob.envs.harbor.folder import SOLUTION, HarborTask
+from onthejob.envs.harbor.harbor_work import Images, start_of
 from onthejob.envs.harbor.image import Image
 from onthejob.envs.harbor.support import Support
 from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, verify
-from onthejob.envs.harbor.work import Images, start_of
 
 
 class Finding(StrEnum):
@@ -65,11 +65,7 @@ class Proof:
 def prove(task: HarborTask, support: Support, images: Images, *, runs: int = 2) -> Proof:
     """Run a task with nothing done and with its solution.
 
-    Args:
-        task: from `read`.
-        support: what is known of it.
-        images: makes its image and runs its tests.
-        runs: how often each, >= 1.
+    Each is done `runs` times.
 
     Raises:
         SandboxError: a sandbox failed.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import needs_of
-from onthejob.envs.claw.sandbox.contract import Content, Item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item
 from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of, is_of_system
 from onthejob.envs.harbor.marks import why_marked
@@ -58,11 +58,8 @@ class Support:
 def support_of(task: HarborTask, image: Image | None = None, *, system: System = HERE, engine: str | None = None) -> Support:
     """What refuses or marks a task; nothing is started.
 
-    Args:
-        task: from `read`.
-        image: from `image_of`, when it has been made already.
-        system: stands for its base.
-        engine: makes the image of a task that cannot run without; None for no engine. Its image may show further refusals.
+    `image` is that of `image_of`, when it has been made already; `system` stands for its base. `engine` makes the image of a task
+    that cannot run without; that image may show further refusals.
     """
     image = image or image_of(task.environment, task.others, system)
     of_image, of_tests = image.refusals, refusals_of_tests(task, system)

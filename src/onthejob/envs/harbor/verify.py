@@ -1,8 +1,9 @@
 """Running a task's tests, and their verdict as a grade.
 
-The agent's sandbox is dead. A second one has a copy of its tree (`onthejob.envs.harbor.tree`), the tests read-only at /tests, and
-an empty /logs/verifier. `tests/test.sh` runs in the task's folder with variables of ours; when it has ended or its time is up,
-everything in the sandbox is killed, and the verdict is read from the file that it left there, without following links.
+The agent's sandbox is dead. A second one has a copy of its tree (`onthejob.envs.harbor.final_tree`), the tests read-only at
+/tests, and an empty /logs/verifier. `tests/test.sh` runs in the task's folder with variables of ours; when it has ended or its
+time is up, everything in the sandbox is killed, and the verdict is read from the file that it left there, without following
+links.
 
 What `test.sh` installs in a container is here already, or the task was refused. So the commands by which public tasks do that are
 stand-ins: `apt-get` and `pip` succeed, `curl` of uv's installer prints nothing, and `uvx ... pytest` is pytest.
@@ -16,14 +17,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES, copied
+from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade, Verdict
-from onthejob.envs.claw.sandbox.contract import MIB, Content, Item, Kind, Layout, Limits, SandboxHost
 from onthejob.envs.claw.sandbox.inside import RUN
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Item, Kind, Layout, Limits, SandboxHost
 from onthejob.envs.claw.workspace import Unreadable, Workspace
+from onthejob.envs.harbor.final_tree import Named, for_tests, links
 from onthejob.envs.harbor.folder import HarborTask
 from onthejob.envs.harbor.image import AGENT_ONLY, Image, prefix
-from onthejob.envs.harbor.tree import Named, for_tests, links
 
 LAYOUT = Layout(root=True, beside="/tests")
 LOGS = "logs/verifier"
@@ -119,15 +120,6 @@ def executable(files: Mapping[str, Content]) -> dict[str, Content]:
         script = isinstance(content, bytes) and (path.endswith(".sh") or content.startswith(b"#!"))
         made[path] = Item(data=content, mode=0o755) if script and isinstance(content, bytes) else content
     return made
-
-
-def roomy(limits: Limits) -> Limits:
-    """Limits under which a copy of any tree fits that could be read, with room for what tests write."""
-    return replace(
-        limits,
-        workspace_bytes=max(limits.workspace_bytes, 2 * COPIED_BYTES),
-        workspace_files=max(limits.workspace_files, 4 * COPIED_FILES),
-    )
 
 
 def read_verdict(root: Path) -> Grade:

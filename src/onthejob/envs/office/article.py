@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onthejob.envs.office.founding import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT_CATALOGUE
+from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scorer import score_reply
-from onthejob.envs.office.state import CATALOGUE, HELD_OUT_CATALOGUE
 from onthejob.errors import ConfigError
 
 UNJUDGED = 0.25

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
+from onthejob.envs.office.company_state import TURNS_PER_DAY, State
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import pay
-from onthejob.envs.office.state import TURNS_PER_DAY, State
 
 Effect = Callable[[State], None]
 TRANCHE = 6_000_000

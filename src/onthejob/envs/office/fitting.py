@@ -13,8 +13,8 @@ from onthejob.envs.office.actions import Invalid, Reason, feedback
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.memory import MemoryStream, reflection_prompt
 from onthejob.envs.office.prompt import persona, system_text
+from onthejob.envs.office.reply_schema import action_schema
 from onthejob.envs.office.roles import ROLES, TRAINED_ROLES, Role
-from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError
 from onthejob.types import Message, Window
 
@@ -35,15 +35,9 @@ _EXCERPT = json.dumps('{"action_type": "SEND_PROPOSAL", "target": "a company of 
 def fitting_tokens(window: Window, *, profile: str, retries: int = 0, reflect: bool = False) -> int | None:
     """Tokens that a user message may have in front of a model; None where none of this profile can have more.
 
-    That none can is known by bytes, of which a token of a byte-level tokenizer has at least one. Corrections take at most half
-    of what the rest leaves, and nothing of what the pinned sections may need: a conversation that exceeds the context all the
-    same ends there.
-
-    Args:
-        window: of the model.
-        profile: of the prompt.
-        retries: corrections of an unusable reply, 0 to 8.
-        reflect: whether the model is asked to reflect.
+    That none can is known by bytes, of which a token of a byte-level tokenizer has at least one. Corrections take at most half of
+    what the rest leaves, and nothing of what the pinned sections may need: a conversation that exceeds the context all the same
+    ends there. `retries` are corrections of an unusable reply, 0 to 8; `reflect` says whether the model is asked to reflect.
 
     Raises:
         ConfigError: the context cannot hold the pinned sections, or a request for reflection.

@@ -2,7 +2,7 @@
 
 About twenty stocks and flows; each constant has its unit. Seed constants (campaign 500, ad 300, A/B test 200, contractor 1,000
 dollars; the close coefficients; referral cooldown of 5 days) are kept where the seed names them; the others are calibrated
-against the gates (`onthejob office gates`). What flows between two days is in `night`, how a company begins in `founding`.
+against the gates (`onthejob office gates`). What flows between two days is in `overnight`, how a company begins in `new_company`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from onthejob.envs.office.state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
+from onthejob.envs.office.company_state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -51,10 +51,7 @@ def spend(s: State, department: str, dollars: int) -> bool:
 def efficacy(s: State, role: str, tag: int) -> float:
     """Factor on what an action of `role` achieves, about 0.5 to 1.7: morale, alignment, focus, directive, blockers.
 
-    Args:
-        s: the company.
-        role: who acts.
-        tag: index into FOCI that the action serves, -1 when it serves none in particular.
+    `tag` is the index into FOCI that the action serves, -1 when it serves none in particular.
     """
     e = (0.75 + 0.5 * s.morale) * (0.82 + 0.36 * s.alignment)
     if s.focus_left > 0 and tag >= 0:

@@ -21,7 +21,15 @@ from typing import NamedTuple
 
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.records import Fact, Kind, Record, made, read_record, read_string, string
-from onthejob.envs.office.reflection import Outcome, meta_insights, outcome_insights, plan_text, tally_up
+from onthejob.envs.office.reflection import (
+    Outcome,
+    Said,
+    meta_insights,
+    outcome_insights,
+    plan_text,
+    read_reflection,
+    tally_up,
+)
 from onthejob.errors import ConfigError
 
 CAPACITY = 200
@@ -33,7 +41,6 @@ UNRELATED = 0.1
 OLDEST = 32_000
 """Turns after which an insight is not carried on: nothing of it is left."""
 MAX_INSIGHTS = 3
-MAX_TEXT = 240
 
 
 class Memory(NamedTuple):
@@ -53,24 +60,7 @@ class Memory(NamedTuple):
     """Turn of the last use."""
 
 
-class State(NamedTuple):
-    """All of a stream as pure data; records are shared, not copied."""
-
-    next_id: int
-    reflected: int
-    """Turn of the last reflection."""
-    unread: int
-    """First id that no reflection has covered."""
-    plan: str
-    ids: tuple[int, ...]
-    """Least recently used first, like the two that follow."""
-    accessed: tuple[int, ...]
-    records: tuple[Record, ...]
-
-
 _REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
-
-
 _USE = struct.Struct("<hH")
 _WIDE = 65_535
 """Turn of last use and id of a memory; an id from here on is this and four bytes."""
@@ -80,11 +70,6 @@ _STREAM = struct.Struct("<iHII")
 """Turn of the last reflection, memories, next id, first id that no reflection has covered."""
 _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
-_CITED = re.compile(r"\[([\d\s,;#]*)\]")
-_NUMBER = re.compile(r"\d{1,9}")
-_RATED = re.compile(r"(\d{1,9})\]?\s*[=:]\s*(\d{1,2})\b")
-_MARKUP = " -*•#`_\t"
-_LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
 
 
 def _fact(outcome: Outcome | None) -> Fact | None:
@@ -146,12 +131,11 @@ class MemoryStream:
         """The current plan, empty before the first reflection."""
         return self._plan
 
-    def observe(self, text: str, turn: int, *, importance: int | None = None) -> int:
-        """Remember something seen at `turn`; returns its id. Importance is by rule unless given."""
-        return self.add(record(text, turn, self._lexicon.importance(text) if importance is None else importance))
+    def observe(self, text: str, turn: int, *, importance: int | None = None, outcome: Outcome | None = None) -> int:
+        """Remember something seen at `turn`, or an own action with its `outcome`, which reflections count; returns its id.
 
-    def observe_own(self, text: str, turn: int, outcome: Outcome, *, importance: int | None = None) -> int:
-        """Remember an own action with how it went; reflections count these outcomes."""
+        Importance is by rule unless given.
+        """
         rated = self._lexicon.importance(text) if importance is None else importance
         return self.add(record(text, turn, rated, outcome=outcome))
 
@@ -206,17 +190,13 @@ class MemoryStream:
             evidence = tuple(sorted({number for _, numbers in topics for number in numbers}))
             added.append(self._insight(turn, text, evidence, None))
 
-        earlier = [
-            (number, Outcome(*one[5]))
-            for number, _, one, _ in sorted(self._held)
-            if one[3] == Kind.REFLECTION and one[5] is not None
-        ]
-        over = {key: tally for key, tally in tally_up(earlier).items() if len(tally[1]) >= 2}
+        reflected = ((number, one) for number, _, one, _ in sorted(self._held) if one[3] == Kind.REFLECTION)
+        earlier = tally_up((number, Outcome(*one[5])) for number, one in reflected if one[5] is not None)
+        over = {key: tally for key, tally in earlier.items() if len(tally[1]) >= 2}
         added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
         if added:
-            added.append(
-                self._make_plan(turn, plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
-            )
+            text = plan_text(own, [term for term, _ in topics])
+            added.append(self._make_plan(turn, text, tuple(memory.id for memory in added)))
         self._settle(turn)
         return added
 
@@ -228,27 +208,17 @@ class MemoryStream:
         stores nothing; the reflection counts as done either way.
         """
         rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
-        known = {slot[0] for slot in self._held}
         added: list[Memory] = []
-        plan: tuple[str, tuple[int, ...]] | None = None
-        for line in text.splitlines():
-            words = "".join(c if c.isprintable() else " " for c in line).strip(_MARKUP)
-            if words.casefold().startswith("importance:"):
-                for number, importance_of in _RATED.findall(words):
-                    self.rate(int(number), int(importance_of))
-                continue
-            evidence = tuple(
-                sorted({int(n) for group in _CITED.findall(words) for n in _NUMBER.findall(group) if int(n) in known})
-            )
-            words = " ".join(_LIST_MARK.sub("", _CITED.sub("", words)).split()).strip(_MARKUP)[:MAX_TEXT].rstrip()
-            if not any(c.isalpha() for c in words):
-                continue
-            if words.casefold().startswith("plan:"):
-                plan = plan or (words[5:].strip(_MARKUP), evidence)
-            elif len(added) < MAX_INSIGHTS:
-                added.append(self._insight(turn, words, evidence, None, rated))
-        if plan is not None and plan[0]:
-            added.append(self._make_plan(turn, plan[0], plan[1] or tuple(memory.id for memory in added)))
+        plan: Said | None = None
+        for said in read_reflection(text, {slot[0] for slot in self._held}):
+            for number, importance_of in said.ratings:
+                self.rate(number, importance_of)
+            if said.plans:
+                plan = plan or said
+            elif said.text and len(added) < MAX_INSIGHTS:
+                added.append(self._insight(turn, said.text, said.evidence, None, rated))
+        if plan is not None and plan.text:
+            added.append(self._make_plan(turn, plan.text, plan.evidence or tuple(memory.id for memory in added)))
         self._settle(turn)
         return added
 
@@ -274,14 +244,13 @@ class MemoryStream:
         twin._packed = self._packed
         return twin
 
-    def to_state(self) -> State:
-        """Pure data (plain tuples, strings, numbers); equal streams give equal states."""
-        ids, accessed, records, _ = zip(*self._held, strict=True) if self._held else ((), (), (), ())
-        return State(self._next_id, self._reflected, self._unread, self._plan, ids, accessed, records)
-
     @classmethod
     def from_state(cls, state: Sequence, lexicon: Lexicon, *, capacity: int = CAPACITY) -> MemoryStream:
-        """The stream that gave `state` (a `State`, or the same fields as any sequence)."""
+        """The stream of a snapshot of version 0.1.0.
+
+        `state` holds next id, turn of the last reflection, first id that no reflection has covered, plan, and of the memories,
+        least recently used first, ids, turns of last use and records.
+        """
         stream = cls(lexicon, capacity=capacity)
         stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed, records = state
         stream._held = [_slot(*row) for row in zip(ids, accessed, records, strict=True)]

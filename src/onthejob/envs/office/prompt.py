@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from onthejob.envs.office.company_state import DEPARTMENTS, PAINS, SEGMENTS
 from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.handlers.hr import CONTRACTOR, HIRABLE
 from onthejob.envs.office.handlers.marketing import AD, CAMPAIGN, TEST
@@ -22,7 +23,6 @@ from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios.goals import UNITS
 from onthejob.envs.office.sections import Count, Section, prune
-from onthejob.envs.office.state import DEPARTMENTS, PAINS, SEGMENTS
 from onthejob.types import Message
 
 View = Mapping[str, Any]

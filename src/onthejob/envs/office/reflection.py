@@ -1,9 +1,18 @@
-"""The template reflector: what an agent concludes from how its own actions went, without a model."""
+"""Reflections: what an agent concludes from how its own actions went, by template, and what a model wrote instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+MAX_TEXT = 240
+"""Characters of an insight or a plan."""
+_CITED = re.compile(r"\[([\d\s,;#]*)\]")
+_NUMBER = re.compile(r"\d{1,9}")
+_RATED = re.compile(r"(\d{1,9})\]?\s*[=:]\s*(\d{1,2})\b")
+_MARKUP = " -*•#`_\t"
+_LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
 
 
 class Outcome(NamedTuple):
@@ -75,3 +84,30 @@ def plan_text(own: Tally, topics: Sequence[str]) -> str:
     parts += [f"less {_said(worst)}"] if worst is not None else []
     parts += [f"keep an eye on {', '.join(topics)}"] if topics else []
     return "; ".join(parts) or "go on as before"
+
+
+class Said(NamedTuple):
+    """One line of a reflection that a model wrote."""
+
+    text: str = ""
+    """Of an insight or a plan; empty for a line of ratings."""
+    evidence: tuple[int, ...] = ()
+    plans: bool = False
+    ratings: tuple[tuple[int, int], ...] = ()
+    """(id, importance) as they were written."""
+
+
+def read_reflection(text: str, known: Collection[int]) -> Iterator[Said]:
+    """The usable lines of what a model wrote to `memory.reflection_prompt`; of cited ids those in `known`."""
+    for line in text.splitlines():
+        words = "".join(c if c.isprintable() else " " for c in line).strip(_MARKUP)
+        if words.casefold().startswith("importance:"):
+            yield Said(ratings=tuple((int(number), int(importance)) for number, importance in _RATED.findall(words)))
+            continue
+        cited = {int(number) for group in _CITED.findall(words) for number in _NUMBER.findall(group)}
+        evidence = tuple(sorted(number for number in cited if number in known))
+        words = " ".join(_LIST_MARK.sub("", _CITED.sub("", words)).split()).strip(_MARKUP)[:MAX_TEXT].rstrip()
+        if words.casefold().startswith("plan:") and any(c.isalpha() for c in words):
+            yield Said(words[5:].strip(_MARKUP), evidence, plans=True)
+        elif any(c.isalpha() for c in words):
+            yield Said(words, evidence)

@@ -57,10 +57,7 @@ PARTS: tuple[str, ...] = tuple(field.name for field in fields(Score))
 def score_reply(reply: str, role: Role, *, entities: Collection[str] = ()) -> Score:
     """Score `reply` as one of `role`; never raises because of what a model wrote.
 
-    Args:
-        reply: as sampled.
-        role: who wrote it.
-        entities: names in the role's view (customers, features, ...) that a target may refer to.
+    `entities` are names in the role's view (customers, features, ...) that a target may refer to.
     """
     found = extract(reply)
     if not isinstance(found, Extracted):

@@ -63,11 +63,7 @@ def cached(count: Count, *, capacity: int = 65_536) -> Count:
     """`count` with a least-recently-used cache, to be shared by all prompts of one tokenizer; it returns the same numbers.
 
     Prompts are new every turn, their words are not. Where the tokenizer allows (see `adds_up`), texts are counted word by word,
-    so that hardly anything is tokenized twice; otherwise whole texts are kept.
-
-    Args:
-        count: of a tokenizer, a pure function of the text.
-        capacity: words (or texts) to keep.
+    so that hardly anything is tokenized twice; otherwise whole texts are kept. `capacity` is in words or texts.
     """
     known = lru_cache(maxsize=capacity)(count)
     if not adds_up(count):

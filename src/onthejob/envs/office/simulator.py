@@ -8,17 +8,17 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.founding import found
+from onthejob.envs.office.company_state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.handlers import Handler, Now, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
 from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value, efficacy, okr_progress
-from onthejob.envs.office.night import night
-from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, VAPORWARE, TurnLog
+from onthejob.envs.office.new_company import found
+from onthejob.envs.office.overnight import night
+from onthejob.envs.office.reward_parts import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Reader, Registry
 from onthejob.errors import ConfigError
 
@@ -270,7 +270,7 @@ class Simulator:
 
 
 def kpis(s: State) -> tuple[float, ...]:
-    """The potentials' KPIs in the order of `reward.KPI_NAMES`, each about [0, 1]."""
+    """The potentials' KPIs in the order of `reward_parts.KPI_NAMES`, each about [0, 1]."""
     deals = satisfaction = 0.0
     customers = 0
     for a in s.accounts:

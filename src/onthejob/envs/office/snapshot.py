@@ -19,10 +19,10 @@ from itertools import accumulate, chain, islice, repeat
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
-from onthejob.envs.office.founding import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
+from onthejob.envs.office.company_state import ACCOUNT_FIELDS, PIECE_FIELDS, STATE_FIELDS, WON, Account, Piece, State
 from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS
+from onthejob.envs.office.new_company import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
 from onthejob.envs.office.roles import ROLES
-from onthejob.envs.office.state import WON, Account, Piece, State
 
 VERSION = 5
 """Raise it when a field, a role, an action or a name is added or moved, because the columns hold their places; and when prices,
@@ -32,11 +32,11 @@ _OLD, _OLD_JSON = 3, 2
 _ADDED = ("acted", "goal")
 """Fields that the old versions lack; empty then."""
 _GROWING = ("accounts", "campaigns", "collab_seen", "daily", "events", "inbox", "pieces", "schedule", "shared")
-_KINDS = {slot: type(getattr(State(), slot)) for slot in State.__slots__}
+_KINDS = {slot: type(getattr(State(), slot)) for slot in STATE_FIELDS}
 """What a snapshot's fields must be."""
-_FIXED = tuple(slot for slot in State.__slots__ if slot not in _GROWING and slot != "demand")
+_FIXED = tuple(slot for slot in STATE_FIELDS if slot not in _GROWING and slot != "demand")
 _OLD_FIXED = tuple(slot for slot in _FIXED if slot not in _ADDED)
-_OLD_SLOTS = tuple(slot for slot in State.__slots__ if slot not in _ADDED)
+_OLD_SLOTS = tuple(slot for slot in STATE_FIELDS if slot not in _ADDED)
 _fixed = attrgetter(*_FIXED)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -79,7 +79,7 @@ _account = attrgetter(
     "name", "id", "contact", "deadline", "paid_until", "won_day", "price", "demo", "quality", "sat", "vest_left", "warmth",
 )  # fmt: skip
 _piece = attrgetter("kind", "left", "topic", "vapor", "id", "day", "quality")
-_account_row, _piece_row = attrgetter(*Account.__slots__), attrgetter(*Piece.__slots__)
+_account_row, _piece_row = attrgetter(*ACCOUNT_FIELDS), attrgetter(*PIECE_FIELDS)
 
 
 def dumps(s: State) -> bytes:
@@ -91,7 +91,7 @@ def dumps(s: State) -> bytes:
     try:
         return _columns(s)
     except (LookupError, TypeError, ValueError, struct.error):
-        values = {slot: getattr(s, slot) for slot in State.__slots__}
+        values = {slot: getattr(s, slot) for slot in STATE_FIELDS}
         values["accounts"] = [_account_row(a) for a in s.accounts]
         values["pieces"] = [_piece_row(p) for p in s.pieces]
         return _encode([_JSON_VERSION, *values.values()]).encode()
@@ -110,7 +110,7 @@ def loads(data: bytes) -> State:
     new = State.__new__(State)
     new.acted, new.goal = {}, {}
     fixed = _FIXED if version == VERSION else _OLD_FIXED if version == _OLD else None
-    slots = State.__slots__ if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
+    slots = STATE_FIELDS if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
     if fixed is not None and len(values) == 3 + len(fixed):
         _set(new, ("demand", *fixed), values[1:-1])
         _from_columns(new, values[-1], block)

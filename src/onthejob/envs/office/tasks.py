@@ -7,9 +7,13 @@ evaluation refuses training tasks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from onthejob.envs.office.scenarios import SHIPPED, Scenario, is_held_out, load
+from onthejob.envs.office.company_state import HELD_OUT
+from onthejob.envs.office.scenarios import SHIPPED, Scenario, as_data, is_held_out, load
+from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
@@ -17,6 +21,10 @@ FIRST_SEED: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 100_00
 """Seeds of a split begin here."""
 SEED_COUNT: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000})
 """So many seeds belong to a split."""
+PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
+"""Keys that a task's payload may have."""
+MAX_DAYS = 90
+MAX_WORLD = 2**31
 
 
 def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED, days: int = 30, first: int = 0) -> list[Task]:
@@ -83,3 +91,44 @@ def split_of(seed: int) -> Split:
         raise ConfigError(f"seed must be >= 0, got {seed}. Dev seeds begin at {FIRST_SEED[Split.DEV]}.")
     below = [(start, split) for split, start in FIRST_SEED.items() if start <= seed]
     return max(below)[1] if below else Split.DEV
+
+
+class Start(NamedTuple):
+    """How an episode begins, besides its seed."""
+
+    scenario: Scenario
+    origin: str | dict[str, Any]
+    """Where the rules come from, as a snapshot says it: the name of a shipped scenario, or the data of another one."""
+    days: int
+    world: int
+
+
+def read_start(task: Task, *, days: int) -> Start:
+    """What the payload of `task` asks for; `days` where it names none.
+
+    Raises:
+        ConfigError: unknown scenario or payload key, a value out of range, or a training task of a held-out scenario or seed.
+    """
+    payload = task.payload
+    if unknown := set(payload) - PAYLOAD:
+        raise ConfigError(
+            f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are {', '.join(sorted(PAYLOAD))}."
+        )
+    days, world = _whole(task, "days", days, 1, MAX_DAYS), _whole(task, "world", 0, 0, MAX_WORLD)
+    given = payload.get("scenario", "baseline")
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
+    scenario = load(given)
+    refuse_training(task, scenario)
+    if "difficulty" in payload:
+        scenario = at_difficulty(scenario, payload["difficulty"])
+    elif str(given) in (*SHIPPED, *HELD_OUT):
+        return Start(scenario, str(given), days, world)
+    return Start(scenario, as_data(scenario), days, world)
+
+
+def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:
+    value = task.payload.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"task {task.id!r}: {key} must be a whole number in {low}..{high}, got {value!r}.")
+    return value

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onthejob.envs.office.actions import IDLE, Action
+from onthejob.envs.office.company_state import PAINS, State
 from onthejob.envs.office.memory import Lexicon, MemoryStream, Outcome, record, reflection_prompt
 from onthejob.envs.office.records import Kind, Record, made
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
-from onthejob.envs.office.state import PAINS, State
 from onthejob.envs.office.views import copies, desk, team_status
 
 SHOWN = 6
@@ -71,10 +71,9 @@ class TeamMemory:
         if own is not None and action is not None and action != IDLE:
             target = f" {action.target}" if action.target else ""
             text = f"I did {action.action_type}{target}: {'it worked' if log.changed else 'it changed nothing'}"
-            if self._by_model:  # a model reflects on words alone
-                own.observe(text, s.turn)
-            else:
-                own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.earned))
+            # A model reflects on words alone.
+            counted = None if self._by_model else Outcome(action.action_type, subject, 1, int(log.changed), log.earned)
+            own.observe(text, s.turn, outcome=counted)
         if not self._by_model:
             for stream in self._streams.values():
                 if stream.reflection_due(s.turn):

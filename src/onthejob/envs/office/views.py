@@ -11,17 +11,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from onthejob.envs.office.handlers import READ_FOR
-from onthejob.envs.office.handlers.ceo import CHUNK, approvable, pivotable
-from onthejob.envs.office.handlers.content import served, to_revise
-from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
-from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
-from onthejob.envs.office.market import evidence, okr_progress
-from onthejob.envs.office.reward import focus_name
-from onthejob.envs.office.roles import ROLES
-from onthejob.envs.office.scenarios.goals import shown
-from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import (
+from onthejob.envs.office.company_state import (
     DEMO,
     KINDS,
     PAINS,
@@ -35,6 +25,16 @@ from onthejob.envs.office.state import (
     State,
     promoters,
 )
+from onthejob.envs.office.handlers import READ_FOR
+from onthejob.envs.office.handlers.ceo import CHUNK, approvable, pivotable
+from onthejob.envs.office.handlers.content import served, to_revise
+from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
+from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
+from onthejob.envs.office.market import evidence, okr_progress
+from onthejob.envs.office.reward_parts import focus_name
+from onthejob.envs.office.roles import ROLES
+from onthejob.envs.office.scenarios.goals import shown
+from onthejob.envs.office.simulator import phase_of
 
 View = dict[str, Any]
 DRAFTS = 2

@@ -16,8 +16,8 @@ from onthejob.models.draw import not_finite
 from onthejob.models.llama import Cached, fused_layers
 from onthejob.models.native import structures
 from onthejob.models.native.adapter import NativeAdapter
-from onthejob.models.native.batch import NativeBatch
-from onthejob.models.native.library import Library, addresses, load_library, team
+from onthejob.models.native.packed_caches import NativeBatch
+from onthejob.models.native.shared_library import Library, addresses, load_library, team
 
 BLOCK = 256
 """Logits whose mass is summed apart when a token is drawn; as in `forward.c`."""

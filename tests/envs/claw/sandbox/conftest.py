@@ -32,7 +32,8 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        kept = [*PACKAGE.glob("*.py"), PACKAGE / "envs/env.py", *(PACKAGE / SANDBOX).rglob("*.p[yl]")]
+        kept = [*PACKAGE.glob("*.py"), *(PACKAGE / "types").glob("*.py"), *(PACKAGE / SANDBOX).rglob("*.p[yl]")]
+        kept += [PACKAGE / "envs/env.py", PACKAGE / "envs/exchange.py"]
         for path in (*kept, *(PACKAGE / parent / "__init__.py" for parent in list(SANDBOX.parents)[:-1])):
             target = folder / "onthejob" / path.relative_to(PACKAGE)
             target.parent.mkdir(parents=True, exist_ok=True)

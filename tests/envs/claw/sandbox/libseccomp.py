@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 from onthejob.envs.claw.sandbox import seccomp
-from onthejob.envs.claw.sandbox.calls import Processor
+from onthejob.envs.claw.sandbox.syscall_numbers import Processor
 
 LIBRARY = "libseccomp.so.2"
 ALLOW, NE, EQ, GE, MASKED_EQ = 0x7FFF0000, 1, 4, 5, 7

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import onthejob
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawEnvironment
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.types import Split, Task

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.contract import Item, Kind, Layout
+from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind, Layout
 from onthejob.errors import ConfigError
 
 ROOT = Layout(root=True, beside="/tests")

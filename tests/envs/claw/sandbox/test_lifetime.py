@@ -319,7 +319,7 @@ IGNORING = """
 import ctypes, signal, sys
 sys.path.insert(0, sys.argv[1])
 from onthejob.envs.claw.sandbox.host import BwrapHost
-from onthejob.envs.claw.sandbox.calls import this_processor
+from onthejob.envs.claw.sandbox.syscall_numbers import this_processor
 call = ctypes.CDLL(None, use_errno=True).syscall
 number = this_processor().number("rt_sigaction")
 ignore = (ctypes.c_uint64 * 4)(1)

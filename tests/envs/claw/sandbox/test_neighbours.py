@@ -11,9 +11,9 @@ import pytest
 
 from onthejob.envs.claw.sandbox import Limits
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
-from onthejob.envs.claw.sandbox.contract import CommandResult
 from onthejob.envs.claw.sandbox.faults.bench import Bench, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.sandbox_interface import CommandResult
 
 SLOW_S = 120.0
 QUIET = 7

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from checks.sandbox import ATTACKS
 from onthejob.envs.claw.sandbox import open_host, pid1
-from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN
-from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
+from onthejob.envs.claw.sandbox.faults import try_one
 from onthejob.envs.claw.sandbox.faults.bench import wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PERLS, executables
+from onthejob.envs.claw.sandbox.sandbox_interface import DIED, NOT_RUN
 from onthejob.errors import ConfigError
 
 from .conftest import Copy
@@ -23,7 +24,7 @@ from .conftest import Copy
 
 @pytest.mark.parametrize("number", [83, 85, 86])
 def test_what_lasts_and_what_cannot_be_forged(host: BwrapHost, number: int):
-    (fault,) = (fault for fault in FAULTS if fault.number == number)
+    (fault,) = (fault for fault in ATTACKS if fault.number == number)
     outcome = try_one(host, fault)
     assert outcome.verdict == "held", outcome.detail
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.sandbox import calls, seccomp
-from onthejob.envs.claw.sandbox.calls import NEWEST, PROCESSORS, Processor
+from onthejob.envs.claw.sandbox import seccomp, syscall_numbers
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PYTHONS
+from onthejob.envs.claw.sandbox.syscall_numbers import NEWEST, PROCESSORS, Processor
 
 from . import libseccomp
 
@@ -95,7 +95,7 @@ def test_every_answer_equals_that_of_libseccomp(library: ctypes.CDLL, processor:
 
 @every_processor
 def test_the_table_holds_the_numbers_of_libseccomp(library: ctypes.CDLL, processor: Processor):
-    for name in calls._NUMBERS:
+    for name in syscall_numbers._NUMBERS:
         known = library.seccomp_syscall_resolve_name_arch(processor.audit, name.encode())
         # Negative: a call of other processors.
         assert processor.number(name) == (known if known >= 0 else None), name
@@ -156,7 +156,7 @@ print(json.dumps(found))
 
 def test_the_kernel_obeys(host: BwrapHost):
     """Real calls inside a sandbox, for this machine's processor: every refusal, and the neighbours of each refused argument."""
-    processor = calls.this_processor()
+    processor = syscall_numbers.this_processor()
     zeros = [0] * 6
     attempts: dict[tuple[int, ...], str] = {}
     for name, block in seccomp.rules().items():
@@ -212,4 +212,4 @@ def test_a_processor_without_a_table_is_refused(monkeypatch: pytest.MonkeyPatch)
     real = os.uname()
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((*real[:4], "riscv64")))
     with pytest.raises(LookupError, match="riscv64"):
-        calls.this_processor()
+        syscall_numbers.this_processor()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import HOSTS, RESULTS, SERVICES, file_in
+from onthejob.envs.claw.keyed_choices import Draw
 
 KEYS = ("PORT", "TIMEOUT", "WORKERS", "POOL_SIZE", "RETRIES", "CACHE_TTL", "PAGE_SIZE", "QUEUE_LIMIT")
 LOG_MESSAGES = (

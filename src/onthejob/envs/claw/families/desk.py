@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.backend_developer import app_log
 from onthejob.envs.claw.families.scene import Scene
 from onthejob.envs.claw.families.words import (
@@ -22,6 +22,16 @@ from onthejob.envs.claw.families.words import (
     TAGS,
     TOPICS,
 )
+from onthejob.envs.claw.keyed_choices import Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation: a clause that asks for it, and the commands that do it."""
+
+    clause: str
+    """Imperative, without a full stop; a path at its beginning keeps its letters."""
+    commands: tuple[str, ...]
 
 
 class Desk:
@@ -113,6 +123,10 @@ class Desk:
             raise Unsuitable
         del self.now[path], self.kinds[path]
         self.touched.add(path)
+
+    def step(self, commands: str, *clauses: str) -> Step:
+        """An operation: its commands, one a line, and one of several clauses that ask for it."""
+        return Step(self.d.pick(clauses), tuple(commands.split("\n")))
 
     def word(self, path: str) -> str:
         """A word that stands in some lines of the file, but not in all, whatever is taken for a word and for the same letters.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.backend_developer import app_log
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import CITIES, HOSTS, RESULTS, SERVICES, file_in
+from onthejob.envs.claw.keyed_choices import Draw
 
 REGIONS = tuple(f"{part}-{side}-{n}" for part in ("eu", "us", "ap") for side in ("west", "east") for n in (1, 2))
 

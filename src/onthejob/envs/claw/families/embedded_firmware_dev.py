@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES, RESULTS, file_in
+from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES, RESULTS, file_in, words_of
+from onthejob.envs.claw.keyed_choices import Draw
 
-MACROS = (
-    "BAUD_RATE",
-    "TICK_MS",
-    "STACK_WORDS",
-    "ADC_CHANNEL",
-    "PWM_PERIOD",
-    "RX_BUFFER",
-    "LED_PIN",
-    "WATCHDOG_MS",
-    "SPI_CLOCK",
-    "SLEEP_MS",
-)
+MACROS = words_of("BAUD_RATE TICK_MS STACK_WORDS ADC_CHANNEL PWM_PERIOD RX_BUFFER LED_PIN WATCHDOG_MS SPI_CLOCK SLEEP_MS")
 REGISTERS = ("CTRL", "STATUS", "DATA", "MODE", "CLOCK", "RESET", "IRQ", "MASK", "DMA", "TIMER")
 SECTIONS = (".text", ".data", ".bss", ".rodata")
 

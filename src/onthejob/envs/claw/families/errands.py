@@ -10,80 +10,42 @@ families per persona that are never trained on, consist of such pairs alone: eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from types import MappingProxyType
+from typing import NamedTuple
 
-from onthejob.envs.claw.draw import Draw
-from onthejob.envs.claw.families.desk import CONTENT, Desk, Unsuitable
-from onthejob.envs.claw.families.operations import OPERATIONS, Step
+from onthejob.envs.claw.families.desk import CONTENT, Desk, Step, Unsuitable
+from onthejob.envs.claw.families.operations import OPERATIONS
 from onthejob.envs.claw.families.scene import Family, Scene
-from onthejob.envs.claw.schema import MAX_ASSERTIONS, Difficulty
+from onthejob.envs.claw.keyed_choices import Draw
+from onthejob.envs.claw.task_schema import MAX_ASSERTIONS, Difficulty
 from onthejob.errors import ContractError
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What the workspace of a persona looks like."""
-
-    folders: tuple[str, ...]
-    stems: tuple[str, ...]
+EASY, MEDIUM, HARD = Difficulty
 
 
-_PLACES: MappingProxyType[str, _Place] = MappingProxyType(
-    {
-        "academic-author": _Place(
-            ("paper", "drafts", "reviews", "submission"), ("intro", "related", "cover", "quotes", "sources", "reply")
-        ),
-        "backend-developer": _Place(
-            ("service", "config", "ops", "fixtures"), ("routes", "hosts", "jobs", "flags", "changes", "queue")
-        ),
-        "data-science-researcher": _Place(
-            ("data", "raw", "study", "tables"), ("survey", "samples", "cities", "readings", "groups", "codes")
-        ),
-        "devops-engineer": _Place(
-            ("var", "infra", "nodes", "backups"), ("machines", "alerts", "disks", "access", "uptime", "shifts")
-        ),
-        "embedded-firmware-dev": _Place(
-            ("boards", "include", "bench", "release"), ("pins", "sensors", "timings", "parts", "errata", "trace")
-        ),
-        "indie-game-dev": _Place(
-            ("assets", "levels", "text", "builds"), ("monsters", "items", "lines", "scores", "names", "credits")
-        ),
-        "ml-engineer": _Place(
-            ("runs", "configs", "eval", "datasets"), ("labels", "losses", "prompts", "params", "steps", "splits")
-        ),
-        "technical-writer": _Place(("docs", "pages", "terms", "archive"), ("guide", "faq", "index", "notes", "links", "steps")),
-    }
-)
+class _Place(NamedTuple):
+    """What the workspace of a persona looks like, and its new errands."""
+
+    folders: str
+    """Names, separated by spaces; so are the next ones."""
+    stems: str
+    test: Difficulty
+    """Of its new errands for test, by lot."""
+    dev: Difficulty
+    """Of those for dev; by lot, another difficulty than for test."""
 
 
-_LEVELS_TEST: MappingProxyType[str, Difficulty] = MappingProxyType(
-    {
-        "academic-author": Difficulty.EASY,
-        "backend-developer": Difficulty.EASY,
-        "data-science-researcher": Difficulty.MEDIUM,
-        "devops-engineer": Difficulty.HARD,
-        "embedded-firmware-dev": Difficulty.MEDIUM,
-        "indie-game-dev": Difficulty.MEDIUM,
-        "ml-engineer": Difficulty.EASY,
-        "technical-writer": Difficulty.HARD,
-    }
-)
-"""Persona -> how difficult its new errands for test are; by lot."""
-_LEVELS_DEV: MappingProxyType[str, Difficulty] = MappingProxyType(
-    {
-        "academic-author": Difficulty.HARD,
-        "backend-developer": Difficulty.MEDIUM,
-        "data-science-researcher": Difficulty.EASY,
-        "devops-engineer": Difficulty.MEDIUM,
-        "embedded-firmware-dev": Difficulty.EASY,
-        "indie-game-dev": Difficulty.EASY,
-        "ml-engineer": Difficulty.HARD,
-        "technical-writer": Difficulty.MEDIUM,
-    }
-)
-"""The same for dev; by lot, another difficulty than for test."""
+_PLACES: MappingProxyType[str, _Place] = MappingProxyType({
+    "academic-author": _Place("paper drafts reviews submission", "intro related cover quotes sources reply", EASY, HARD),
+    "backend-developer": _Place("service config ops fixtures", "routes hosts jobs flags changes queue", EASY, MEDIUM),
+    "data-science-researcher": _Place("data raw study tables", "survey samples cities readings groups codes", MEDIUM, EASY),
+    "devops-engineer": _Place("var infra nodes backups", "machines alerts disks access uptime shifts", HARD, MEDIUM),
+    "embedded-firmware-dev": _Place("boards include bench release", "pins sensors timings parts errata trace", MEDIUM, EASY),
+    "indie-game-dev": _Place("assets levels text builds", "monsters items lines scores names credits", MEDIUM, EASY),
+    "ml-engineer": _Place("runs configs eval datasets", "labels losses prompts params steps splits", EASY, HARD),
+    "technical-writer": _Place("docs pages terms archive", "guide faq index notes links steps", HARD, MEDIUM),
+})  # fmt: skip
 NEW_PAIRS = frozenset(
     pair
     for pair in combinations(range(len(OPERATIONS)), 2)
@@ -96,7 +58,7 @@ _TRIALS, _STARTS = 200, 25
 
 
 def _errands(s: Scene, d: Draw, place: _Place, steps: int, seeds: int, new: bool) -> None:
-    k = Desk(s, d, folders=place.folders, stems=place.stems)
+    k = Desk(s, d, folders=place.folders.split(), stems=place.stems.split())
     for kind in d.some(tuple(CONTENT), seeds):
         k.seed(kind)
     for _ in range(_STARTS):
@@ -166,9 +128,9 @@ def _expect(s: Scene, k: Desk) -> None:
 
 def _family(persona: str, difficulty: Difficulty, new: bool = False) -> Family:
     name, low, high, seeds = {
-        Difficulty.EASY: ("errand", 2 if new else 1, 3, 2),
-        Difficulty.MEDIUM: ("errands", 4, 6, 3),
-        Difficulty.HARD: ("round", 8, 9, 4),
+        EASY: ("errand", 2 if new else 1, 3, 2),
+        MEDIUM: ("errands", 4, 6, 3),
+        HARD: ("round", 8, 9, 4),
     }[difficulty]
 
     def build(s: Scene, d: Draw) -> None:
@@ -179,10 +141,8 @@ def _family(persona: str, difficulty: Difficulty, new: bool = False) -> Family:
     return Family(name=f"{'new-' * new}{name}-{persona}", persona=persona, difficulty=difficulty, build=build)
 
 
-NEW_TEST, NEW_DEV = (
-    tuple(_family(persona, difficulty, new=True) for persona, difficulty in levels.items())
-    for levels in (_LEVELS_TEST, _LEVELS_DEV)
-)
+NEW_TEST = tuple(_family(persona, place.test, new=True) for persona, place in _PLACES.items())
+NEW_DEV = tuple(_family(persona, place.dev, new=True) for persona, place in _PLACES.items())
 """New errands: those for test, those for dev."""
 # By difficulty first, so that the splits of small corpora have all of them (see `splits`).
 FAMILIES = (*(_family(persona, difficulty) for difficulty in Difficulty for persona in _PLACES), *NEW_TEST, *NEW_DEV)

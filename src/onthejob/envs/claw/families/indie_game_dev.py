@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, FIRST_NAMES, RESULTS, SENTENCES, file_in
+from onthejob.envs.claw.keyed_choices import Draw
 
 JOBS = ("music", "art", "story", "testing", "voices", "sound", "animation", "levels")
 STATS = ("player_speed", "jump_height", "enemy_count", "max_health", "gravity", "coin_value", "fire_rate", "lives")

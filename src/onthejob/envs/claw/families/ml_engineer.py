@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import CITIES, NOTES, RESULTS, SENTENCES, TOPICS, file_in
+from onthejob.envs.claw.keyed_choices import Draw
 
 PARAMETERS = ("batch_size", "warmup_steps", "max_length", "num_layers", "hidden_size", "num_epochs", "eval_every", "save_every")
 RATES = ("1e-3", "3e-4", "1e-4", "5e-5", "2e-5", "1e-5")

@@ -2,132 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from onthejob.envs.claw.families.desk import Desk, Unsuitable
+from onthejob.envs.claw.families.desk import Desk, Step, Unsuitable
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, HOSTS, NOTES, RESULTS, TOPICS
 
 _MONTHS = ("January", "March", "May", "June", "August", "October", "November")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation: a clause that asks for it, and the commands that do it."""
-
-    clause: str
-    """Imperative, without a full stop; a path at its beginning keeps its letters."""
-    commands: tuple[str, ...]
 
 
 def _first_lines(k: Desk) -> Step:
     path = k.file(least=4)
     n, out = k.d.number(2, len(k.now[path]) - 1), k.fresh("txt")
     k.make(out, k.now[path][:n], k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"put the first {n} lines of {path} into {out}",
-            f"save the top {n} lines of {path} as {out}",
-            f"{out} gets the first {n} lines of {path}",
-            f"copy lines 1 to {n} of {path} into the file {out}",
-        )
+    return k.step(
+        f"head -n {n} {path} > {out}",
+        f"put the first {n} lines of {path} into {out}",
+        f"save the top {n} lines of {path} as {out}",
+        f"{out} gets the first {n} lines of {path}",
+        f"copy lines 1 to {n} of {path} into the file {out}",
     )
-    return Step(clause, (f"head -n {n} {path} > {out}",))
 
 
 def _last_lines(k: Desk) -> Step:
     path = k.file(least=4)
     n, out = k.d.number(2, len(k.now[path]) - 1), k.fresh("txt")
     k.make(out, k.now[path][-n:], k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"take the last {n} lines of {path} over into {out}",
-            f"write the {n} lines at the end of {path} to {out}",
-            f"{out} should hold the {n} last lines of {path}",
-        )
+    return k.step(
+        f"tail -n {n} {path} > {out}",
+        f"take the last {n} lines of {path} over into {out}",
+        f"write the {n} lines at the end of {path} to {out}",
+        f"{out} should hold the {n} last lines of {path}",
     )
-    return Step(clause, (f"tail -n {n} {path} > {out}",))
 
 
 def _without_top(k: Desk) -> Step:
     path, out = k.file(least=3), k.fresh("txt")
     k.make(out, k.now[path][1:], k.kinds[path] if k.kinds[path] != "table" else "rows")
-    clause = k.d.pick(
-        (
-            f"write all of {path} but its first line to {out}",
-            f"copy {path} without the first line to {out}",
-            f"{out} gets {path} from line 2 on",
-        )
+    return k.step(
+        f"tail -n +2 {path} > {out}",
+        f"write all of {path} but its first line to {out}",
+        f"copy {path} without the first line to {out}",
+        f"{out} gets {path} from line 2 on",
     )
-    return Step(clause, (f"tail -n +2 {path} > {out}",))
 
 
 def _lines_with(k: Desk) -> Step:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.make(out, [line for line in k.now[path] if word in line], "found")
-    clause = k.d.pick(
-        (
-            f"collect the lines of {path} that contain '{word}' in {out}",
-            f"write every line of {path} in which '{word}' occurs to {out}",
-            f"{out} should have those lines of {path} that mention '{word}'",
-            f"find '{word}' in {path} and keep the matching lines as {out}",
-        )
+    return k.step(
+        f"grep '{word}' {path} > {out}",
+        f"collect the lines of {path} that contain '{word}' in {out}",
+        f"write every line of {path} in which '{word}' occurs to {out}",
+        f"{out} should have those lines of {path} that mention '{word}'",
+        f"find '{word}' in {path} and keep the matching lines as {out}",
     )
-    return Step(clause, (f"grep '{word}' {path} > {out}",))
 
 
 def _lines_without(k: Desk) -> Step:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.make(out, [line for line in k.now[path] if word not in line], k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"write the lines of {path} that do not contain '{word}' to {out}",
-            f"copy {path} to {out}, but skip every line with '{word}'",
-            f"{out} gets what is left of {path} when all lines with '{word}' are left out",
-        )
+    return k.step(
+        f"grep -v '{word}' {path} > {out}",
+        f"write the lines of {path} that do not contain '{word}' to {out}",
+        f"copy {path} to {out}, but skip every line with '{word}'",
+        f"{out} gets what is left of {path} when all lines with '{word}' are left out",
     )
-    return Step(clause, (f"grep -v '{word}' {path} > {out}",))
 
 
 def _how_many(k: Desk) -> Step:
     path, out = k.file(least=3), k.fresh("txt")
     k.count(out, len(k.now[path]))
-    clause = k.d.pick(
-        (
-            f"write how many lines {path} has to {out}",
-            f"count the lines of {path}; the number goes into {out}",
-            f"{out} should say how long {path} is, in lines",
-        )
+    return k.step(
+        f"wc -l < {path} > {out}",
+        f"write how many lines {path} has to {out}",
+        f"count the lines of {path}; the number goes into {out}",
+        f"{out} should say how long {path} is, in lines",
     )
-    return Step(clause, (f"wc -l < {path} > {out}",))
 
 
 def _how_many_with(k: Desk) -> Step:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.count(out, sum(word in line for line in k.now[path]))
-    clause = k.d.pick(
-        (
-            f"write to {out} in how many lines of {path} '{word}' occurs",
-            f"count the lines of {path} with '{word}' and put the number into {out}",
-            f"{out} gets the number of lines of {path} that contain '{word}'",
-        )
+    return k.step(
+        f"grep -c '{word}' {path} > {out}",
+        f"write to {out} in how many lines of {path} '{word}' occurs",
+        f"count the lines of {path} with '{word}' and put the number into {out}",
+        f"{out} gets the number of lines of {path} that contain '{word}'",
     )
-    return Step(clause, (f"grep -c '{word}' {path} > {out}",))
 
 
 def _sorted(k: Desk) -> Step:
     path, out = k.file("prose", "log", "pairs", "settings", "words", "found", least=3), k.fresh("txt")
     k.make(out, sorted(k.now[path]), k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"sort the lines of {path} into {out}",
-            f"write {path} in alphabetical order to {out}",
-            f"{out} should hold the lines of {path}, sorted",
-        )
+    return k.step(
+        f"sort {path} > {out}",
+        f"sort the lines of {path} into {out}",
+        f"write {path} in alphabetical order to {out}",
+        f"{out} should hold the lines of {path}, sorted",
     )
-    return Step(clause, (f"sort {path} > {out}",))
 
 
 def _distinct(k: Desk) -> Step:
@@ -136,14 +109,12 @@ def _distinct(k: Desk) -> Step:
     if len(lines) == len(k.now[path]):
         raise Unsuitable
     k.make(out, lines, "names")
-    clause = k.d.pick(
-        (
-            f"write every different line of {path} once, sorted, to {out}",
-            f"sort {path} into {out} and drop repeated lines",
-            f"{out} gets the distinct lines of {path} in alphabetical order",
-        )
+    return k.step(
+        f"sort -u {path} > {out}",
+        f"write every different line of {path} once, sorted, to {out}",
+        f"sort {path} into {out} and drop repeated lines",
+        f"{out} gets the distinct lines of {path} in alphabetical order",
     )
-    return Step(clause, (f"sort -u {path} > {out}",))
 
 
 def _column(k: Desk) -> Step:
@@ -151,14 +122,12 @@ def _column(k: Desk) -> Step:
     out, n, comma = k.fresh("txt"), k.d.number(1, 2), k.kinds[path] == "table"
     separator, what = (",", "column") if comma else (" ", "word")
     k.make(out, [line.split(separator)[n - 1] for line in k.now[path]], "names")
-    clause = k.d.pick(
-        (
-            f"write {what} {n} of every line of {path} to {out}",
-            f"{out} should hold only the {('first', 'second')[n - 1]} {what} of each line of {path}",
-            f"take {what} {n} of {path}, line by line, and save it as {out}",
-        )
+    return k.step(
+        f"cut -d'{separator}' -f{n} {path} > {out}",
+        f"write {what} {n} of every line of {path} to {out}",
+        f"{out} should hold only the {('first', 'second')[n - 1]} {what} of each line of {path}",
+        f"take {what} {n} of {path}, line by line, and save it as {out}",
     )
-    return Step(clause, (f"cut -d'{separator}' -f{n} {path} > {out}",))
 
 
 def _joined(k: Desk) -> Step:
@@ -168,14 +137,12 @@ def _joined(k: Desk) -> Step:
         raise Unsuitable
     out = k.fresh("txt")
     k.make(out, [*k.now[first], *k.now[second]], "mixed")
-    clause = k.d.pick(
-        (
-            f"join {first} and {second}, in this order, in {out}",
-            f"write {first} followed by {second} to {out}",
-            f"{out} should have all lines of {first} and then all lines of {second}",
-        )
+    return k.step(
+        f"cat {first} {second} > {out}",
+        f"join {first} and {second}, in this order, in {out}",
+        f"write {first} followed by {second} to {out}",
+        f"{out} should have all lines of {first} and then all lines of {second}",
     )
-    return Step(clause, (f"cat {first} {second} > {out}",))
 
 
 def _copied(k: Desk) -> Step:
@@ -185,7 +152,7 @@ def _copied(k: Desk) -> Step:
     k.make(out, list(k.now[path]), k.kinds[path])
     # A new name alone is of the same folder.
     words = (f"make a copy of {path} named {out}", f"duplicate {path} as {out}") if aside else (f"copy {path} to {out}",)
-    return Step(k.d.pick(words), (f"cp {path} {out}",))
+    return k.step(f"cp {path} {out}", *words)
 
 
 def _moved(k: Desk) -> Step:
@@ -196,7 +163,7 @@ def _moved(k: Desk) -> Step:
     k.remove(path)
     k.make(out, lines, kind)
     words = (f"rename {path} to {out}", f"{path} should be called {out} from now on") if aside else (f"move {path} to {out}",)
-    return Step(k.d.pick(words), (f"mv {path} {out}",))
+    return k.step(f"mv {path} {out}", *words)
 
 
 def _deleted(k: Desk) -> Step:
@@ -204,8 +171,7 @@ def _deleted(k: Desk) -> Step:
     if path == k.last or len(k.now) < 2:
         raise Unsuitable
     k.remove(path)
-    clause = k.d.pick((f"delete {path}", f"remove the file {path}", f"{path} is not needed any more, delete it"))
-    return Step(clause, (f"rm {path}",))
+    return k.step(f"rm {path}", f"delete {path}", f"remove the file {path}", f"{path} is not needed any more, delete it")
 
 
 def _replaced(k: Desk) -> Step:
@@ -214,14 +180,12 @@ def _replaced(k: Desk) -> Step:
     if any(new in line for line in k.now[path]):
         raise Unsuitable
     k.make(path, [line.replace(old, new) for line in k.now[path]], k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"replace every '{old}' in {path} by '{new}'",
-            f"in {path}, write '{new}' wherever it says '{old}'",
-            f"change '{old}' to '{new}' everywhere in {path}",
-        )
+    return k.step(
+        f"sed -i 's/{old}/{new}/g' {path}",
+        f"replace every '{old}' in {path} by '{new}'",
+        f"in {path}, write '{new}' wherever it says '{old}'",
+        f"change '{old}' to '{new}' everywhere in {path}",
     )
-    return Step(clause, (f"sed -i 's/{old}/{new}/g' {path}",))
 
 
 def _set(k: Desk) -> Step:
@@ -231,67 +195,57 @@ def _set(k: Desk) -> Step:
         raise Unsuitable
     k.assigned.add((path, key))
     k.make(path, [f"{key}={value}" if line.startswith(f"{key}=") else line for line in k.now[path]], "settings")
-    clause = k.d.pick(
-        (
-            f"set {key} to {value} in {path}",
-            f"in {path} the value of {key} must become {value}",
-            f"give {key} the value {value} in {path}",
-        )
+    return k.step(
+        f"sed -i 's/^{key}=.*/{key}={value}/' {path}",
+        f"set {key} to {value} in {path}",
+        f"in {path} the value of {key} must become {value}",
+        f"give {key} the value {value} in {path}",
     )
-    return Step(clause, (f"sed -i 's/^{key}=.*/{key}={value}/' {path}",))
 
 
 def _dropped(k: Desk) -> Step:
     path = k.file(least=3)
     word = k.word(path)
     k.make(path, [line for line in k.now[path] if word not in line], k.kinds[path])
-    clause = k.d.pick(
-        (
-            f"delete the lines with '{word}' from {path}",
-            f"take every line that contains '{word}' out of {path}",
-            f"{path} must not have lines with '{word}' any more; delete them",
-        )
+    return k.step(
+        f"sed -i '/{word}/d' {path}",
+        f"delete the lines with '{word}' from {path}",
+        f"take every line that contains '{word}' out of {path}",
+        f"{path} must not have lines with '{word}' any more; delete them",
     )
-    return Step(clause, (f"sed -i '/{word}/d' {path}",))
 
 
 def _appended(k: Desk) -> Step:
     path, line = k.file(), k.d.pick(NOTES)
     k.make(path, [*k.now[path], line], "mixed")
-    clause = k.d.pick(
-        (
-            f"add the line '{line}' at the end of {path}",
-            f"append '{line}' to {path}",
-            f"{path} ends with one more line: '{line}'",
-        )
+    return k.step(
+        f"echo '{line}' >> {path}",
+        f"add the line '{line}' at the end of {path}",
+        f"append '{line}' to {path}",
+        f"{path} ends with one more line: '{line}'",
     )
-    return Step(clause, (f"echo '{line}' >> {path}",))
 
 
 def _on_top(k: Desk) -> Step:
     path, line = k.file(), f"{k.d.pick(TOPICS)} of {k.d.pick(_MONTHS)}"
     k.make(path, [line, *k.now[path]], "mixed")
-    clause = k.d.pick(
-        (
-            f"insert '{line}' as the first line of {path}",
-            f"put the line '{line}' on top of {path}",
-            f"{path} should begin with a new line '{line}'",
-        )
+    return k.step(
+        f"sed -i '1i {line}' {path}",
+        f"insert '{line}' as the first line of {path}",
+        f"put the line '{line}' on top of {path}",
+        f"{path} should begin with a new line '{line}'",
     )
-    return Step(clause, (f"sed -i '1i {line}' {path}",))
 
 
 def _written(k: Desk) -> Step:
     out, line = k.fresh("txt"), f"{k.d.pick(NOTES)} {k.d.number(2, 60)}"
     k.make(out, [line], "note")
-    clause = k.d.pick(
-        (
-            f"create {out} with the single line '{line}'",
-            f"write '{line}' to a new file {out}",
-            f"make a file {out} that says '{line}'",
-        )
+    return k.step(
+        f"echo '{line}' > {out}",
+        f"create {out} with the single line '{line}'",
+        f"write '{line}' to a new file {out}",
+        f"make a file {out} that says '{line}'",
     )
-    return Step(clause, (f"echo '{line}' > {out}",))
 
 
 def _filed(k: Desk) -> Step:
@@ -306,14 +260,12 @@ def _filed(k: Desk) -> Step:
     k.make(f"{folder}/{path}", list(lines), kind)
     k.folders.add(folder)
     verb = ("copy", "move")[move]
-    clause = k.d.pick(
-        (
-            f"create the folder {folder} and {verb} {path} into it",
-            f"make a folder {folder}; {verb} {path} there",
-            f"{verb} {path} into a new folder {folder}",
-        )
+    return k.step(
+        f"mkdir -p {folder}\n{('cp', 'mv')[move]} {path} {folder}/",
+        f"create the folder {folder} and {verb} {path} into it",
+        f"make a folder {folder}; {verb} {path} there",
+        f"{verb} {path} into a new folder {folder}",
     )
-    return Step(clause, (f"mkdir -p {folder}", f"{('cp', 'mv')[move]} {path} {folder}/"))
 
 
 OPERATIONS = (

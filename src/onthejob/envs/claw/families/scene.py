@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from onthejob.envs.claw.draw import Draw
-from onthejob.envs.claw.schema import Assertion, AssertionKind, Difficulty, FileKind, SeedFile
+from onthejob.envs.claw.keyed_choices import Draw
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, Difficulty, FileKind, SeedFile
 
 GREETINGS = (
     *[""] * 8,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import FIRST_NAMES, NOTES, RESULTS, SENTENCES, SERVICES, TAGS, TOPICS, file_in
+from onthejob.envs.claw.keyed_choices import Draw
 
 TERMS = (
     ("login", "sign-in"),

@@ -4,81 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onthejob.envs.claw.draw import Draw
+from onthejob.envs.claw.keyed_choices import Draw
 
-SURNAMES = (
-    "adler",
-    "baker",
-    "chen",
-    "diaz",
-    "evans",
-    "fischer",
-    "garcia",
-    "hoel",
-    "ito",
-    "jones",
-    "kumar",
-    "lopez",
-    "meyer",
-    "novak",
-    "okafor",
-    "park",
-    "quinn",
-    "rossi",
-)
-FIRST_NAMES = (
-    "Ada",
-    "Ben",
-    "Chloe",
-    "Dev",
-    "Elif",
-    "Finn",
-    "Grace",
-    "Hugo",
-    "Ines",
-    "Jonas",
-    "Kaya",
-    "Liam",
-    "Mara",
-    "Noor",
-    "Omar",
-    "Petra",
-    "Rosa",
-    "Sven",
-)
-TOPICS = (
-    "methods",
-    "results",
-    "ablation",
-    "overview",
-    "baseline",
-    "scaling",
-    "errors",
-    "latency",
-    "pipeline",
-    "survey",
-    "limits",
-    "dataset",
-)
-SERVICES = (
-    "billing",
-    "search",
-    "orders",
-    "auth",
-    "mailer",
-    "gateway",
-    "reports",
-    "profile",
-    "catalog",
-    "payments",
-    "inventory",
-    "sessions",
-)
-CITIES = ("oslo", "lima", "cairo", "delhi", "quito", "perth", "turin", "kyoto", "dakar", "salem", "porto", "leeds")
-ANIMALS = ("fox", "owl", "bear", "frog", "wolf", "crab", "moth", "toad", "hare", "lynx", "crow", "goat")
-COLORS = ("red", "blue", "green", "amber", "violet", "teal", "silver", "coral")
-HOSTS = ("alpha", "bravo", "cedar", "delta", "ember", "falcon", "grove", "harbor", "iris", "juniper", "koala", "lotus")
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, for tables of single words."""
+    return tuple(text.split())
+
+
+SURNAMES = words_of("adler baker chen diaz evans fischer garcia hoel ito jones kumar lopez meyer novak okafor park quinn rossi")
+FIRST_NAMES = words_of("Ada Ben Chloe Dev Elif Finn Grace Hugo Ines Jonas Kaya Liam Mara Noor Omar Petra Rosa Sven")
+TOPICS = words_of("methods results ablation overview baseline scaling errors latency pipeline survey limits dataset")
+SERVICES = words_of("billing search orders auth mailer gateway reports profile catalog payments inventory sessions")
+CITIES = words_of("oslo lima cairo delhi quito perth turin kyoto dakar salem porto leeds")
+ANIMALS = words_of("fox owl bear frog wolf crab moth toad hare lynx crow goat")
+COLORS = words_of("red blue green amber violet teal silver coral")
+HOSTS = words_of("alpha bravo cedar delta ember falcon grove harbor iris juniper koala lotus")
+MONTHS = words_of("jan feb mar apr may jun jul aug sep oct nov dec")
 SENTENCES = (
     "The sample was stored at room temperature.",
     "We repeat each measurement three times.",
@@ -111,36 +53,13 @@ NOTES = (
     "compare with last year",
     "drop the weak claim",
 )
-RESULTS = (
-    "report",
-    "summary",
-    "output",
-    "stats",
-    "overview",
-    "digest",
-    "numbers",
-    "findings",
-    "tally",
-    "review",
-    "analysis",
-    "evaluation",
-    "check",
-    "extract",
-    "collected",
-    "final",
+RESULTS = words_of(
+    "report summary output stats overview digest numbers findings tally review analysis evaluation check extract collected final"
 )
 """Folders for what a task brings about, and names of files in errands; no family and no clutter seeds a folder of this name."""
 TAGS = (
-    "",
-    "",
-    "",
-    "",
-    "-new",
-    "-draft",
-    "-v2",
-    "-v3",
-    "-a",
-    "-b",
+    *[""] * 4,
+    *words_of("-new -draft -v2 -v3 -a -b"),
     *(f"-{month}" for month in MONTHS),
     *(f"-{year}" for year in range(2017, 2025)),
 )

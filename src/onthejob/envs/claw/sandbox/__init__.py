@@ -8,8 +8,8 @@
 A host and its sandboxes may be used from several threads; one sandbox runs one command at a time.
 """
 
-from onthejob.envs.claw.sandbox.contract import CommandResult, HostReport, Layer, Limits, Sandbox, SandboxHost
 from onthejob.envs.claw.sandbox.opening import open_host
+from onthejob.envs.claw.sandbox.sandbox_interface import CommandResult, HostReport, Layer, Limits, Sandbox, SandboxHost
 from onthejob.errors import SandboxError
 
 __all__ = ["CommandResult", "HostReport", "Layer", "Limits", "Sandbox", "SandboxError", "SandboxHost", "open_host"]

@@ -70,7 +70,7 @@ def command_line(
         system: What `system_folders` found.
         filter_fd: Holds the filter of system calls.
         info_fd: Takes what bubblewrap says of its first process.
-        root: See `Layout` of `sandbox.contract`.
+        root: See `Layout` of `sandbox_interface`.
     """
     uid = str(0 if root else INSIDE_UID)
     words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
@@ -104,11 +104,7 @@ def _of_system(system: Path, path: str) -> list[str]:
 
 
 def system_folders(root: Path = MACHINE) -> dict[Path, Folder]:
-    """/bin, /lib and their like: links into /usr on a merged system, or folders of their own on an old one.
-
-    Args:
-        root: The root file system that has them.
-    """
+    """/bin, /lib and their like: links into /usr on a merged system, or folders of their own on an old one."""
     found: dict[Path, Folder] = {}
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         place, source = root / name, inside(root, name)

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-from onthejob.envs.claw.sandbox import workspace
+from onthejob.envs.claw.sandbox import tmpfs_workspace
 from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
-from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Layout, Limits
+from onthejob.envs.claw.sandbox.sandbox_interface import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Layout, Limits
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -92,7 +92,7 @@ class BwrapSandbox:
     def size_of(self, name: str) -> int:
         """Size of a file in the workspace while the sandbox lives, bytes; -1 when there is none. For checks."""
         try:
-            return (workspace.root(self._folder) / name).lstat().st_size
+            return (tmpfs_workspace.root(self._folder) / name).lstat().st_size
         except OSError:
             return -1
 
@@ -157,7 +157,7 @@ class BwrapSandbox:
         with self._lock:
             if self._state == "closed":
                 raise ContractError("the sandbox is closed, its workspace is gone.")
-            return survey(workspace.root(self._folder))
+            return survey(tmpfs_workspace.root(self._folder))
 
     def collect(self) -> Path:
         with self._lock:
@@ -165,9 +165,9 @@ class BwrapSandbox:
                 raise ContractError("the sandbox is closed, its workspace is gone.")
             if self._state == "open":
                 self._kill()
-                workspace.make_readable(self._folder)
+                tmpfs_workspace.make_readable(self._folder)
                 self._state = "collected"
-            return workspace.root(self._folder)
+            return tmpfs_workspace.root(self._folder)
 
     def close(self) -> None:
         with self._lock:
@@ -192,7 +192,7 @@ class BwrapSandbox:
         """New processes on the same workspace."""
         self._kill()
         self._has_shell = False
-        workspace.unlock(self._folder)
+        tmpfs_workspace.unlock(self._folder)
         self.attach(Started(*self._host.ask({"do": "restart", "id": self._number}).descriptors))
 
     def _kill(self) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from onthejob.envs.claw.sandbox import namespaces, seccomp
 from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, INTERPRETER
-from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.cgroups import Cgroups
 from onthejob.envs.claw.sandbox.inside import Source, find_python, furnish, open_folders
 from onthejob.envs.claw.sandbox.kernel import Kernel
 from onthejob.envs.claw.sandbox.namespaces import UID_BLOCKS, UID_FIRST, UIDS_PER_HOST
 from onthejob.envs.claw.sandbox.programs import BASH, Interpreter, find_interpreters, is_of_system
 from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
+from onthejob.envs.claw.sandbox.syscall_numbers import PROCESSORS, this_processor
 
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
 
@@ -214,15 +214,7 @@ def lock_folder(base: Path = LOCKS) -> Path:
 
 
 def install(folder: Path, interpreter: Interpreter, script: bytes, program: bytes, *, check: bool = True) -> str:
-    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing.
-
-    Args:
-        folder: Where to.
-        interpreter: What it is.
-        script: Content of its script.
-        program: Content of the interpreter.
-        check: Run it once.
-    """
+    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing. `check` runs the copy once."""
     (folder / interpreter.script).write_bytes(script)
     copy = folder / INTERPRETER
     copy.write_bytes(program)

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self
 
 from onthejob.envs.claw.sandbox import isolated
 from onthejob.envs.claw.sandbox.box import BwrapSandbox, NotStartedError, Started
-from onthejob.envs.claw.sandbox.contract import Content, HostReport, Item, Layer, Layout, Limits, checked_paths
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.requirements import bwrap_remedy, check_rootfs, find_bwrap
 from onthejob.envs.claw.sandbox.rootfs import MACHINE
-from onthejob.envs.claw.sandbox.workspace import BESIDE, seed
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, HostReport, Item, Layer, Layout, Limits, checked_paths
+from onthejob.envs.claw.sandbox.tmpfs_workspace import BESIDE, seed
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 log = logging.getLogger(__name__)

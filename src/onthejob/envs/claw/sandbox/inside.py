@@ -95,25 +95,13 @@ def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, 
 
 
 def missing_programs(names: Iterable[str], *, provided: Collection[str], root: Path = MACHINE) -> set[str]:
-    """Which of these programs commands inside do not find.
-
-    Args:
-        names: As one types them, or absolute paths.
-        provided: Names at the top of the copied packages.
-        root: The sandboxes' root file system.
-    """
+    """Which of these programs commands inside do not find. `provided` are the names at the top of the copied packages."""
     own = {"python"} | ({"pytest"} & set(provided)) if find_python(root) else set()
     return {name for name in names if name not in own and find_program(name, root) is None}
 
 
 def missing_modules(names: Collection[str], *, provided: Collection[str], hidden: Collection[str] = ()) -> set[str]:
-    """Which of these top-level modules the Python inside cannot import; all of them where there is none.
-
-    Args:
-        names: Of modules.
-        provided: Names at the top of the copied packages.
-        hidden: Folders of which sandboxes see nothing.
-    """
+    """Which of these top-level modules the Python inside cannot import; all of them where there is none."""
     rest, python = sorted(set(names) - set(provided)), find_python()
     if not rest or python is None:
         return set(rest if python else names)

@@ -34,11 +34,7 @@ class Kernel:
         self._check(self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
     def default_library_signals(self, rt_sigaction: int) -> None:
-        """Let `LIBRARY_SIGNALS` have their default effect in what this process starts, though it was started with them ignored.
-
-        Args:
-            rt_sigaction: Number of that system call.
-        """
+        """Give `LIBRARY_SIGNALS` their default effect in what this process starts, though it was started with them ignored."""
         default = ctypes.create_string_buffer(SIGACTION_BYTES)
         for one in LIBRARY_SIGNALS:
             result = self._libc.syscall(ctypes.c_long(rt_sigaction), one, default, None, SIGNAL_SET_BYTES)

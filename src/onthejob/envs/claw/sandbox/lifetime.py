@@ -37,7 +37,7 @@ class Made:
     beside: bool = False
     """It has a second folder, read-only inside."""
     layout: dict[str, Any] = field(default_factory=dict)
-    """Of `Layout` of `sandbox.contract`."""
+    """Of `Layout` of `sandbox_interface`."""
     cgroups: list[Path] = field(default_factory=list)
     monitor: int = 0
     """Pid of bubblewrap outside; 0 when none runs."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.contract import SandboxHost
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.sandbox_interface import SandboxHost
 from onthejob.errors import ConfigError
 
 AHEAD = 2

@@ -112,12 +112,7 @@ class Shell:
             close(descriptor)
 
     def begin(self, command: bytes, end: int) -> None:
-        """Have it run a command.
-
-        Args:
-            command: its text.
-            end: number of the descriptor by which it tells the end.
-        """
+        """Have it run a command. `end` is the number of the descriptor by which it tells the end."""
         self.out.begin()
         self.err.begin()
         self.word, self._heard = os.urandom(16).hex().encode(), b""

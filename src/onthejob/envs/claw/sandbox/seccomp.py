@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.envs.claw.sandbox.calls import Processor
+from onthejob.envs.claw.sandbox.syscall_numbers import Processor
 
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.contract import Entry
+from onthejob.envs.claw.sandbox.sandbox_interface import Entry
 
 MOST_ENTRIES = 2_000
 DEEPEST = 32

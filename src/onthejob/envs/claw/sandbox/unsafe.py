@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Self
 
 from onthejob.envs.claw.sandbox.box import failed, unusable
-from onthejob.envs.claw.sandbox.contract import (
+from onthejob.envs.claw.sandbox.inside import find_python, furnish, open_folders, sources
+from onthejob.envs.claw.sandbox.rootfs import SYSTEM_PATH
+from onthejob.envs.claw.sandbox.sandbox_interface import (
     NOT_RUN,
     TIMED_OUT,
     CommandResult,
@@ -35,10 +37,8 @@ from onthejob.envs.claw.sandbox.contract import (
     Sandbox,
     checked_paths,
 )
-from onthejob.envs.claw.sandbox.inside import find_python, furnish, open_folders, sources
-from onthejob.envs.claw.sandbox.rootfs import SYSTEM_PATH
 from onthejob.envs.claw.sandbox.surveying import survey
-from onthejob.envs.claw.sandbox.workspace import write_items
+from onthejob.envs.claw.sandbox.tmpfs_workspace import write_items
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 BACKEND = "unsafe"

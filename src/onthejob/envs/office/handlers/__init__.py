@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.reward import TurnLog
-from onthejob.envs.office.state import State
+from onthejob.envs.office.company_state import State
+from onthejob.envs.office.reward_parts import TurnLog
 
 GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
 READ_FOR = 42

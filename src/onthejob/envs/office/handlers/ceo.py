@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, State
 from onthejob.envs.office.handlers import CREDIT_FOR, NEUTRAL, READ_FOR, Handler, Now, heard, untargeted
 from onthejob.envs.office.market import OKR_DAYS, allocate, measures, pay
-from onthejob.envs.office.state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, State
 
 CHUNK = 200_000
 """Cents that one allocation moves."""

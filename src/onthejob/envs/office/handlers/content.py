@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, KINDS, PAIN_INDEX, PAINS, Piece, Stage, State
 from onthejob.envs.office.handlers import GROWTH, PRODUCT, RETENTION, Handler, Now
-from onthejob.envs.office.state import CATALOGUE, KINDS, PAIN_INDEX, PAINS, Piece, Stage, State
 
 WORK = (3, 1, 4, 2, 2)
 """Content turns per kind: blog, social, case study, email, docs."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.founding import REFERRAL_SLOT, arrive
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, State
 from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, State
+from onthejob.envs.office.new_company import REFERRAL_SLOT, arrive
 
 REFERRAL_COOLDOWN = 5
 """Days."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, State
 from onthejob.envs.office.handlers import CREDIT_FOR, PRODUCT, RETENTION, Handler, Now, heard, untargeted
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
-from onthejob.envs.office.state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, State
 
 MOST_BUGS = 6
 """Bugs that one release can bring."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.handlers import NEUTRAL, PRODUCT, RETENTION, Handler, Now, untargeted
 from onthejob.envs.office.market import CONTRACTOR_DAYS, spend
-from onthejob.envs.office.state import State
 
 CONTRACTOR = 1_000
 """Dollars."""

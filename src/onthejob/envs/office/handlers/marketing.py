@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, PAIN_INDEX, PAINS, SEGMENT_INDEX, SEGMENTS, State
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import spend
-from onthejob.envs.office.state import CATALOGUE, PAIN_INDEX, PAINS, SEGMENT_INDEX, SEGMENTS, State
 
 CAMPAIGN, AD, TEST = 500, 300, 200
 """Dollars."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.founding import usual_price
+from onthejob.envs.office.company_state import TIERS, Account, Stage, State
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import (
@@ -19,8 +19,8 @@ from onthejob.envs.office.market import (
     pay,
     touchpoints,
 )
-from onthejob.envs.office.reward import Loss
-from onthejob.envs.office.state import TIERS, Account, Stage, State
+from onthejob.envs.office.new_company import usual_price
+from onthejob.envs.office.reward_parts import Loss
 
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""

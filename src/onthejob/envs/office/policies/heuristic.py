@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT_CATALOGUE, PAINS
 from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.policies import Legal, View
-from onthejob.envs.office.state import CATALOGUE, HELD_OUT_CATALOGUE, PAINS
 
 PAIN_OF = {spec.name: PAINS[spec.pain] for spec in (*CATALOGUE, *HELD_OUT_CATALOGUE)}
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, Player, View, random_legal
+from onthejob.envs.office.policies.expert import TunedExpert, Tuning
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.picking import inert
-from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.errors import ConfigError
 
 CLUMSY = 0.35

@@ -7,30 +7,53 @@ own tells a colleague whom it concerns. Requests (`need PAIN`, `approve NAME`) s
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.policies.expert import decide
 from onthejob.envs.office.policies.heuristic import PAIN_OF
-from onthejob.envs.office.policies.sentences import MESSAGES, REASONS
 
 TOLD = 3
 """One decision in so many tells a colleague."""
+SENTENCES = Path(__file__).with_name("sentences.toml")
+
+
+class Wordings(NamedTuple):
+    """Sentences of one rule of the expert, with slots for facts."""
+
+    reasons: tuple[str, ...]
+    """Why the rule fired."""
+    messages: tuple[tuple[str, str], ...]
+    """Colleague and message about it."""
+
+
+@lru_cache(maxsize=1)
+def wordings() -> Mapping[tuple[str, str], Wordings]:
+    """(role, rule of `expert`) -> its wordings, from `sentences.toml`."""
+    found: dict[tuple[str, str], Wordings] = {}
+    for role, rules in tomllib.loads(SENTENCES.read_text(encoding="utf-8")).items():
+        for rule, texts in rules.items():
+            messages = (message.partition(": ") for message in texts.get("messages", ()))
+            found[role, rule] = Wordings(tuple(texts["reasons"]), tuple((to, text) for to, _, text in messages))
+    return found
 
 
 def explained(view: View, legal: Legal, luck: float) -> Action | None:
     """The expert's decision with its reason, and now and then with a message about it."""
     action, rule = decide(view)
     role = view["role"]
-    wordings, messages = REASONS[role, rule], MESSAGES.get((role, rule), ())
+    reasons, messages = wordings()[role, rule]
     # One number between 0 and 1 gives three choices, the later ones from its later digits.
-    choice, rest = _choose(luck, len(wordings))
+    choice, rest = _choose(luck, len(reasons))
     facts = _FACTS[role](view, action)
-    action = replace(action, reasoning=wordings[choice].format_map(facts))
+    action = replace(action, reasoning=reasons[choice].format_map(facts))
     told, rest = _choose(rest, TOLD)
     if action.message_to is not None or not messages or told:
         return action

@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from onthejob.envs.office.company_state import HELD_OUT, SEGMENTS, SEVERITIES
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS
 from onthejob.envs.office.scenarios.goals import MEASURES
 from onthejob.envs.office.scenarios.ranges import FOUNDED, RANGES
-from onthejob.envs.office.state import HELD_OUT, SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
 SHIPPED = ("baseline", "competitor", "series_a", "churn", "viral")

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onthejob.envs.office.company_state import State
     from onthejob.envs.office.scenarios import Scenario
-    from onthejob.envs.office.state import State
 
 MEASURES: MappingProxyType[str, Callable[[State], float]] = MappingProxyType(
     {

@@ -136,12 +136,7 @@ _PRESENT = re.compile(
 
 
 def is_denied(before: str, after: str) -> bool:
-    """True when the words around a name say that it does not exist.
-
-    Args:
-        before: the sentence up to the name.
-        after: the sentence from the name's end on.
-    """
+    """True when the words around a name say that it does not exist. `before` is the sentence up to the name, `after` the rest."""
     if _BY_HEADING.search(before):
         return True
     clause = _CLAUSE.split(before)[-1].rstrip(" '\"“”(")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -148,8 +148,3 @@ def stance_words() -> Phrasebook:
 def concepts() -> Phrasebook:
     """What a feature is about."""
     return Phrasebook(read_lists()["concepts"], by_root=True)
-
-
-def kinds_in(hits: Iterable[Hit]) -> frozenset[str]:
-    """All kinds of some hits."""
-    return frozenset([kind for hit in hits for kind in hit.kinds])

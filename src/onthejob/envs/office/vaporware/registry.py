@@ -2,11 +2,11 @@
 
 Features are found by name or alias however they are written: case, accents, look-alike letters (Cyrillic, Greek, full width, zero
 for O), hyphens, missing or added spaces, letters spelled out, plurals, articles in between. Whether a mention is a promise is
-decided by learned weights on the words around it (`stance.py`, `judge.py`), whatever the feature is called: a denial ("we do not
-offer SSO yet") is none, nor is another company's SSO; a future ("SSO is coming") is one, unless the text says so and Dev has
-committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): a name is a promise
-unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the weights
-know descriptions are also found where they are not named (`paraphrase.py`).
+decided by learned weights on the words around it (`stance.py`, `detector_weights.py`), whatever the feature is called: a denial
+("we do not offer SSO yet") is none, nor is another company's SSO; a future ("SSO is coming") is one, unless the text says so and
+Dev has committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): a name is a
+promise unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the
+weights know descriptions are also found where they are not named (`paraphrase.py`).
 
 A `Reader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where it is
 given: on everyday text it is right far more often, and costs a forward pass a line.
@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onthejob.envs.office.vaporware.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
-from onthejob.envs.office.vaporware.judge import Judge, shipped_judge
+from onthejob.envs.office.vaporware.detector_weights import Judge, shipped_judge
 from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
 from onthejob.envs.office.vaporware.stance import Place, Sentence, features_of, plain_words, sentence_of
 from onthejob.errors import ConfigError
@@ -147,10 +147,6 @@ class Registry:
     def mentions(self, text: str) -> frozenset[str]:
         """All features that `text` names, denied or not."""
         return frozenset([mention.feature for mention in self.scan(text)])
-
-    def promises(self, text: str) -> frozenset[str]:
-        """The features that `text` names without denying them."""
-        return frozenset([mention.feature for mention in self.scan(text) if not mention.denied])
 
     def violations(self, texts: Iterable[str], shipped: Collection[str], committed: Collection[str] = ()) -> frozenset[str]:
         """Features that one piece promises although they have not shipped.

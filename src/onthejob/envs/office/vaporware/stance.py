@@ -37,10 +37,7 @@ class Sentence(NamedTuple):
 def sentence_of(text: str, spans: Sequence[tuple[str, int, int]] = (), *, asks: bool = False) -> Sentence:
     """Take a normalised sentence apart.
 
-    Args:
-        text: the sentence.
-        spans: (feature, start, end) of the names in it, in order.
-        asks: it ends with a question mark, which is not part of `text`.
+    `spans` are (feature, start, end) of the names in it, in order; `asks`: it ends with a question mark, not part of `text`.
     """
     words: list[str] = []
     names: list[tuple[int, str]] = []

@@ -1,7 +1,7 @@
-"""The fault list: attacks and mishaps, each tried for real on this machine's sandboxes.
+"""The fault list: attacks on what isolates and limits commands on this machine, each tried for real.
 
 Run by `onthejob sandbox doctor` and by the tests. What needs a limit that is not proven active is not tried, and says so. Further
-attacks are in `checks/sandbox`, which only a checkout has.
+attacks, on what is the same on every machine, are in `checks/sandbox`, which only a checkout has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from onthejob.checkout import checks_folder, from_checks
-from onthejob.envs.claw.sandbox.faults import commands, escapes, persistent, resources
+from onthejob.envs.claw.sandbox.faults import escapes, resources
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
@@ -33,21 +33,6 @@ FAULTS = (
     Fault(number=14, title="endless loop", attack=resources.spin),
     Fault(number=15, title="timeout with grandchildren", attack=resources.grandchildren),
     Fault(number=16, title="daemon", attack=resources.daemon),
-    Fault(number=17, title="command in the background", attack=resources.background),
-    Fault(number=18, title="200 MB of output", attack=resources.much_output),
-    Fault(number=19, title="endless output", attack=resources.endless_output),
-    Fault(number=20, title="invalid UTF-8", attack=commands.invalid_utf8),
-    Fault(number=21, title="NUL in the output", attack=commands.nul_output),
-    Fault(number=22, title="NUL in the command", attack=commands.nul_command),
-    Fault(number=23, title="lone surrogate in the command", attack=commands.surrogate_command),
-    Fault(number=24, title="reading stdin", attack=commands.read_stdin),
-    Fault(number=25, title="programs that want a terminal", attack=commands.want_terminal),
-    Fault(number=26, title="exit, exec, kill $$, traps, closed descriptors", attack=commands.ends),
-    Fault(number=27, title="forged answers", attack=commands.forge_frames),
-    Fault(number=28, title="heredocs and unfinished syntax", attack=commands.unfinished),
-    Fault(number=29, title="no state but files", attack=commands.stateless),
-    Fault(number=30, title="remove the workspace", attack=commands.remove_root),
-    Fault(number=31, title="chmod 000 the workspace", attack=commands.lock_root),
     Fault(number=32, title="rm -rf /", attack=escapes.delete_system),
     Fault(number=33, title="mknod, mount, chroot, unshare", attack=escapes.use_privileges),
     Fault(number=34, title="setuid copy, su, sudo", attack=escapes.become_root),
@@ -55,19 +40,9 @@ FAULTS = (
     Fault(number=36, title="kernel settings", attack=escapes.set_kernel),
     Fault(number=37, title="vsock, netlink, packet sockets", attack=escapes.open_odd_sockets),
     Fault(number=38, title="another sandbox's files", attack=escapes.spy_on_neighbour),
-    Fault(number=39, title="very deep tree, odd names", attack=resources.deep_tree),
-    Fault(number=40, title="command of a megabyte", attack=commands.long_command),
-    Fault(number=59, title="sandbox killed during a command", attack=commands.killed_sandbox),
     Fault(number=61, title="nothing left to write on", attack=resources.all_full),
     Fault(number=62, title="set the clock", attack=resources.set_clock),
-    Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
-    Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
-    Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
     Fault(number=78, title="read the package and its tasks", attack=escapes.read_package),
-    Fault(number=83, title="state of a persistent shell", attack=persistent.state_lasts),
-    Fault(number=84, title="end the persistent shell", attack=persistent.shell_ends),
-    Fault(number=85, title="forged ends in the persistent shell", attack=persistent.forged_ends),
-    Fault(number=86, title="jobs of a persistent shell", attack=persistent.jobs_stand_still),
 )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Self
 
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
-from onthejob.envs.claw.sandbox.contract import CommandResult, Limits
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PYTHONS
+from onthejob.envs.claw.sandbox.sandbox_interface import CommandResult, Limits
 
 SECRET = "TOP-SECRET-7f3a91"
 PATIENCE_S = 120.0

@@ -1,0 +1,1 @@
+"""Tasks of other benchmarks in the Harbor format, to measure with."""
