@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,18 @@ from typing import Any
 TEMPORARY = ".tmp-"
 _WRITER = re.compile(r"-(\d+)(?:\.\d+)?(?:-old)?$")
 """The process in the name of a temporary file or folder, and the thread where several may write at once."""
+
+
+def cache_dir() -> Path:
+    """Where models, images and compiled code are kept: $ONTHEJOB_CACHE, or `onthejob` in the user's cache directory."""
+    chosen = os.environ.get("ONTHEJOB_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "onthejob"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "onthejob" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onthejob"
 
 
 def fsync(path: Path) -> None:

@@ -20,9 +20,10 @@ from tokenizers import decoders, pre_tokenizers
 from transformers import AutoTokenizer
 
 from onthejob.errors import ConfigError, ModelError
+from onthejob.files import cache_dir
 from onthejob.models.base_model import load_base, pace_of_float32, quicker_dtype, weights_digest
 from onthejob.models.convert import _as_said, _said
-from onthejob.models.fetch import EMBEDDED, WheelModel, cache_dir, fetch, fetch_wheel
+from onthejob.models.fetch import EMBEDDED, WheelModel, fetch, fetch_wheel
 
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
 SIZES = {"vocab": 262, "hidden": 32, "middle": 64, "heads": 4, "kv": 2}

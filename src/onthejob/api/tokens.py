@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import try_to_load_from_cache
 
-from onthejob.models.fetch import EMBEDDED, cache_dir
+from onthejob.files import cache_dir
+from onthejob.models.fetch import EMBEDDED
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -379,7 +379,7 @@ class _Check:
 def sizer() -> tuple[Callable[[str], int], str]:
     """How prompts are measured: in tokens of the embedded model where it is on this machine, else in characters."""
     from onthejob.commands.doctor import present
-    from onthejob.models.fetch import cache_dir
+    from onthejob.files import cache_dir
 
     folder = present(MODEL, cache_dir())
     if folder is None or not (folder / "tokenizer.json").is_file():

@@ -112,7 +112,7 @@ def machine() -> Iterator[DoctorLine]:
 
 def storage(model: str) -> Iterator[DoctorLine]:
     """The cache directory, free disk space, and whether the model is there."""
-    from onthejob.models.fetch import cache_dir
+    from onthejob.files import cache_dir
 
     directory = cache_dir()
     yield DoctorLine(

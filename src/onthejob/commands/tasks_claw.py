@@ -208,6 +208,8 @@ class Validate:
     """With --env: write all findings to this file, as JSON."""
     rootfs: Path | None = None
     """With --env: root file system that stands for the tasks' images, as --env.rootfs of other commands."""
+    engine: Literal["none", "podman", "docker"] = "none"
+    """With --env: container engine that makes the images of tasks which cannot run without, as --env.engine of other commands."""
     count: int = 1000
     """Tasks of the synthesized corpus."""
     seed: int = 0
@@ -229,7 +231,9 @@ class Validate:
         if self.env:
             return self._harbor(terminal)
         if unused := [
-            option.name for option in fields(self) if option.name in ("runs", "report", "rootfs") and changed(self, option)
+            option.name
+            for option in fields(self)
+            if option.name in ("runs", "report", "rootfs", "engine") and changed(self, option)
         ]:
             raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect without --env. Leave it out.")
         tasks, problems = self.read()
@@ -257,7 +261,14 @@ class Validate:
             raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect with --env. Leave it out.")
         check_harbor_options(self.env, files=self.files, runs=self.runs)
         return validate_harbor(
-            terminal, self.env, rootfs=self.rootfs, static=self.static, jobs=self.jobs, runs=self.runs, report=self.report
+            terminal,
+            self.env,
+            rootfs=self.rootfs,
+            engine=self.engine,
+            static=self.static,
+            jobs=self.jobs,
+            runs=self.runs,
+            report=self.report,
         )
 
     def read(self) -> tuple[list[ClawTask], dict[str, list[str]]]:

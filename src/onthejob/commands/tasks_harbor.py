@@ -15,6 +15,7 @@ from onthejob.errors import ConfigError
 from onthejob.files import published_file
 
 if TYPE_CHECKING:
+    from onthejob.envs.harbor.engine import Engine, EngineName
     from onthejob.envs.harbor.proof import Proof
     from onthejob.envs.harbor.support import Support
 
@@ -24,7 +25,15 @@ SHOWN = 40
 
 
 def validate_harbor(
-    terminal: Terminal, ref: str, *, rootfs: Path | None, static: bool, jobs: int, runs: int, report: Path | None
+    terminal: Terminal,
+    ref: str,
+    *,
+    rootfs: Path | None,
+    engine: EngineName,
+    static: bool,
+    jobs: int,
+    runs: int,
+    report: Path | None,
 ) -> int:
     """Print a table of reasons and one of findings; returns 2 when a task that ran is wrong.
 
@@ -32,21 +41,25 @@ def validate_harbor(
         terminal: where all is shown.
         ref: `harbor:FOLDER`.
         rootfs: stands for the tasks' images; None for this machine's system.
+        engine: makes the images of tasks that cannot run without.
         static: run nothing.
         jobs: tasks that run at the same time.
         runs: how often each task is tried, with nothing done and with its solution.
         report: file for all findings, as JSON.
     """
+    from onthejob.envs.harbor.packages import system_at
     from onthejob.envs.harbor.support import table_of
-    from onthejob.interop.harbor import environment, found_in, system_at
+    from onthejob.interop.harbor import check_engine, engine_at, environment, found_in
 
-    system = system_at(rootfs)
-    found = {one.id: one for one in found_in(environment(ref.removeprefix(SCHEME)).folder, system)}
+    check_engine(engine, rootfs, prefix="--")
+    makes, system = engine_at(engine), system_at(rootfs)
+    folder = environment(ref.removeprefix(SCHEME)).folder
+    found = {one.id: one for one in found_in(folder, system, None if makes is None else makes.name)}
     if report is not None:
         check_writable(report, "--report")
     supports = {name: one.support for name, one in found.items()}
     folders = {name: (one.task.folder if one.task else None) for name, one in found.items()}
-    proofs = {} if static else _proofs(terminal, folders, jobs, runs, rootfs)
+    proofs = {} if static else _proofs(terminal, folders, jobs, runs, rootfs, makes)
     tables = [_refused(table_of(supports), supports), *([_findings(proofs, supports)] if proofs else [])]
     rows = {name: _row(supports[name], proofs.get(name)) for name in found}
     data = {"ref": ref, "runs": runs, "tasks": rows}
@@ -63,27 +76,28 @@ def validate_harbor(
 
 
 def _proofs(
-    terminal: Terminal, folders: Mapping[str, Path | None], jobs: int, runs: int, rootfs: Path | None
+    terminal: Terminal, folders: Mapping[str, Path | None], jobs: int, runs: int, rootfs: Path | None, engine: Engine | None
 ) -> dict[str, Proof]:
     """Every task's proof, by name."""
-    from onthejob.envs.claw.sandbox import open_host
     from onthejob.envs.harbor.folder import read
-    from onthejob.envs.harbor.harbor_work import Images
+    from onthejob.envs.harbor.harbor_work import open_images
     from onthejob.envs.harbor.proof import Finding, Proof, prove
     from onthejob.envs.harbor.support import support_of
-    from onthejob.interop.harbor import HarborRules, system_at
+    from onthejob.interop.harbor import HarborRules
+
+    name_of_engine = None if engine is None else engine.name
 
     def one(name: str) -> Proof:
         folder = folders[name]
         if folder is None:
             return Proof(finding=Finding.REFUSED, why="not in the format")
         task = read(folder)
-        return prove(task, support_of(task, system=images.system), images, runs=runs)
+        return prove(task, support_of(task, system=images.system, engine=name_of_engine), images, runs=runs)
 
     made: dict[str, Proof] = {}
     data = sorted({folder.parent for folder in folders.values() if folder is not None})
-    with open_host(data=data, rootfs=rootfs) as host, ThreadPoolExecutor(jobs) as threads:
-        images = Images(host, HarborRules().sandbox, system_at(rootfs))
+    limits = HarborRules().sandbox
+    with open_images(limits, data=data, rootfs=rootfs, engine=engine) as images, ThreadPoolExecutor(jobs) as threads:
         for name, proof in zip(folders, threads.map(one, folders), strict=True):
             made[name] = proof
             if len(made) % 50 == 0:

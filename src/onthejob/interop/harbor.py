@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -25,21 +25,19 @@ from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.policies import idle, noop
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Reply
+from onthejob.envs.harbor.engine import Engine, EngineName
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
-from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, payload_of
-from onthejob.envs.harbor.packages import HERE, System
+from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, open_images, payload_of
+from onthejob.envs.harbor.packages import HERE, System, system_at
 from onthejob.envs.harbor.proof import PLAYABLE, Finding, solution_script
 from onthejob.envs.harbor.support import Support, read_supported
 from onthejob.errors import ConfigError, ContractError
+from onthejob.files import cache_dir
 from onthejob.interop.content_split import drawn_split
 from onthejob.types import Observation, Split, Task
-
-if TYPE_CHECKING:
-    from onthejob.envs.claw.sandbox import SandboxHost
 
 log = logging.getLogger(__name__)
 
@@ -104,31 +102,33 @@ class Harbor(Env):
     rootfs: Path | None = None
     """Root file system that stands for the images of all tasks instead of this machine's system: a folder that debootstrap
     made, or to which an image was exported. It is never written to."""
+    engine: EngineName = "none"
+    """Container engine that makes the images of tasks that cannot run without it: other packages, RUN lines, bases. It only
+    builds; the tasks run in the sandbox. Each image is kept in the cache."""
     rules: Annotated[HarborRules, tyro.conf.arg(name="")] = field(default_factory=HarborRules)
     """How episodes are played and paid."""
 
     def __post_init__(self) -> None:
         self.max_turns = self.rules.protocol.max_turns  # type: ignore[misc]
-        self._opened: list[tuple[SandboxHost, Images, ExitStack]] = []
+        self._opened: list[tuple[Images, ExitStack]] = []
 
     def open(self) -> None:
-        from onthejob.envs.claw.sandbox import open_host
-
         opened = ExitStack()
-        host = opened.enter_context(open_host(data=[Path(self.folder)], rootfs=self.rootfs))
-        self._opened.append((host, Images(host, self.rules.sandbox, self._system()), opened))
+        data, engine = [Path(self.folder)], engine_at(self.engine)
+        images = opened.enter_context(open_images(self.rules.sandbox, data=data, rootfs=self.rootfs, engine=engine))
+        self._opened.append((images, opened))
 
     def close(self) -> None:
         if self._opened:
-            self._opened.pop()[2].close()
+            self._opened.pop()[1].close()
 
     def make_environment(self) -> ClawEnvironment:
         if not self._opened:
             raise ContractError("harbor makes environments while it is open: call open first, and close at the end.")
-        host, images, _ = self._opened[-1]
+        images, _ = self._opened[-1]
         rules = self.rules
         config = ClawConfig(protocol=rules.protocol, reward=rules.reward, sandbox=rules.sandbox)
-        return ClawEnvironment(config, host=host, work=partial(harbor_work, images=images))
+        return ClawEnvironment(config, host=images.host, work=partial(harbor_work, images=images))
 
     def tasks(self, split: Split) -> list[Task]:
         """The tasks of a split that can run here; the log counts the others by their reasons."""
@@ -158,11 +158,8 @@ class Harbor(Env):
         there = {one.split for one in self._found() if not one.support.refusals and self._takes(one)}
         return tuple(split for split in Split if split in there)
 
-    def _system(self) -> System:
-        return system_at(self.rootfs)
-
     def _found(self) -> tuple[FoundTask, ...]:
-        return found_in(self.folder, self._system())
+        return found_in(self.folder, system_at(self.rootfs), None if self.engine == "none" else self.engine)
 
     def _takes(self, one: FoundTask) -> bool:
         return self.allow_marked or one.split is not Split.TRAIN or not one.support.mark
@@ -170,6 +167,7 @@ class Harbor(Env):
     def check_options(self, *, training: bool = False) -> None:
         if self.validated is not None:
             _playable(self.validated)
+        check_engine(self.engine, self.rootfs, prefix="--env.")
         if not self.task_splits():
             raise ConfigError(
                 f"{self.folder} has no task that can be played here. `onthejob tasks validate --env harbor:FOLDER` shows why."
@@ -220,17 +218,32 @@ def _kind(folder: str) -> type[Harbor]:
     return type(name, (Harbor,), {"folder": folder, "__module__": __name__, "__doc__": doc})
 
 
-def system_at(rootfs: Path | None) -> System:
-    """What stands for the images of tasks."""
-    return HERE if rootfs is None else System(check_rootfs(rootfs))
+def engine_at(name: EngineName) -> Engine | None:
+    """The engine of a name, whose images are kept in the user's cache; None for `none`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    return None if name == "none" else Engine(name, cache_dir() / "images")
+
+
+def check_engine(name: EngineName, rootfs: Path | None, *, prefix: str) -> None:
+    """Refuse an engine that has nothing to do or is not there.
+
+    Raises:
+        ConfigError: says which, with `prefix` before the names of options.
+    """
+    if name != "none" and rootfs is not None:
+        raise ConfigError(f"{prefix}rootfs stands for all images, so {prefix}engine has none to make. Leave one of them out.")
+    engine_at(name)
 
 
 @cache
-def found_in(folder: str, system: System = HERE) -> tuple[FoundTask, ...]:
-    """The tasks of a folder, by name, read once per process and root file system."""
+def found_in(folder: str, system: System = HERE, engine: str | None = None) -> tuple[FoundTask, ...]:
+    """The tasks of a folder, by name, read once per process, root file system and engine."""
     found = []
     for path, stated in task_folders(Path(folder)):
-        task, support = read_supported(path, system)
+        task, support = read_supported(path, system, engine)
         split = stated or (Split.TRAIN if str(path) == folder else drawn_split(topic(path.name)))
         slim = None if task is None else replace(task, environment={}, tests={}, solution={})
         found.append(FoundTask(id="-".join(path.relative_to(folder).parts) or path.name, task=slim, support=support, split=split))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onthejob.errors import ConfigError, MissingDependency, ModelError
-from onthejob.models.fetch import cache_dir, check_folder
+from onthejob.files import cache_dir
+from onthejob.models.fetch import check_folder
 
 log = logging.getLogger(__name__)
 

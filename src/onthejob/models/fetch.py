@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.files import fsync
+from onthejob.files import cache_dir, fsync
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "LICENSE*"]
@@ -59,18 +59,6 @@ EMBEDDED = {
         needed_bytes=600_000_000,
     )
 }
-
-
-def cache_dir() -> Path:
-    """Where models are kept: $ONTHEJOB_CACHE, or `onthejob` in the platform's cache directory of the user."""
-    chosen = os.environ.get("ONTHEJOB_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "onthejob"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "onthejob" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onthejob"
 
 
 def fetch(

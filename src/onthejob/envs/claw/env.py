@@ -92,7 +92,7 @@ class ClawEnvironment:
         self.close()
         self._task = work = self._read(task)
         self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
-        self._sandbox = self._host.open(work.files, self.config.sandbox, layout=work.layout)
+        self._sandbox = (work.host or self._host).open(work.files, self.config.sandbox, layout=work.layout)
         self._files = self._sandbox.survey()
         sizes = _sizes(work.files) if work.listed is None else work.listed
         messages = first_messages(work.intent, sizes, self.config.protocol, work.place)

@@ -40,6 +40,8 @@ class Work:
     """Name of the reward's part that says what was achieved."""
     total_s: float | None = None
     """Seconds that all commands of an episode may take together; None for no such limit."""
+    host: SandboxHost | None = None
+    """Makes its sandbox; None for the host of the environment."""
 
 
 def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limits) -> Work:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,19 @@ from typing import Any
 from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade
 from onthejob.envs.claw.official import require_unchanged
+from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, Limits, SandboxHost
 from onthejob.envs.claw.work import Work
 from onthejob.envs.claw.workspace import Unreadable
+from onthejob.envs.harbor.built import built_image
+from onthejob.envs.harbor.engine import Engine
 from onthejob.envs.harbor.final_tree import RESERVED, links
 from onthejob.envs.harbor.folder import HarborTask, read
+from onthejob.envs.harbor.hosts import RootHosts
 from onthejob.envs.harbor.image import Image, image_of, prefix
-from onthejob.envs.harbor.packages import HERE, System
+from onthejob.envs.harbor.packages import HERE, System, system_at
 from onthejob.envs.harbor.refusal import RefusalReason
+from onthejob.envs.harbor.support import needs_engine
 from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, usual_variables, verify
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.types import Task
@@ -84,11 +90,12 @@ def harbor_work(task: Task, *, images: Images) -> Work:
         place=image.workdir,
         part="verdict",
         total_s=found.agent_s,
+        host=images.host_of(image),
     )
 
 
 def _grade(task: HarborTask, image: Image, root: Path, *, images: Images, marked: bool) -> Grade:
-    return verify(task, image, root, host=images.host, limits=images.limits, marked=marked)
+    return verify(task, image, root, host=images.host_of(image), limits=images.limits, marked=marked)
 
 
 def start_of(image: Image) -> str:
@@ -113,15 +120,45 @@ def listed(image: Image) -> dict[str, int]:
     return sizes
 
 
+@contextmanager
+def open_images(
+    limits: Limits, *, data: Iterable[Path] = (), rootfs: Path | None = None, engine: Engine | None = None
+) -> Iterator[Images]:
+    """The images of tasks, with hosts of sandboxes that are closed at the end.
+
+    Args:
+        limits: of a sandbox.
+        data: Folders that sandboxes may not see.
+        rootfs: stands for the base of all images; None for this machine's system.
+        engine: makes the images of tasks that cannot run without; None for no engine.
+
+    Raises:
+        ConfigError: as `open_host`.
+        SandboxError: commands cannot be isolated here.
+    """
+    folders = list(data)
+    with open_host(data=folders, rootfs=rootfs) as host, RootHosts(folders) as hosts:
+        yield Images(host, limits, system_at(rootfs), engine=engine, hosts=hosts)
+
+
 class Images:
     """The images of tasks, complete: the RUN lines of each have run once. May be used from several threads."""
 
-    def __init__(self, host: SandboxHost, limits: Limits, system: System = HERE) -> None:
+    def __init__(
+        self,
+        host: SandboxHost,
+        limits: Limits,
+        system: System = HERE,
+        *,
+        engine: Engine | None = None,
+        hosts: RootHosts | None = None,
+    ) -> None:
         """Make none yet.
 
-        `host` is of sandboxes with the root file system of `system`, which stands for the base of all of them.
+        `host` is of sandboxes with the root file system of `system`, which stands for the base of all of them but those that
+        `engine` makes: they are the images of tasks that cannot run without, and `hosts` has their sandboxes.
         """
-        self.host, self.limits, self.system = host, limits, system
+        self.host, self.limits, self.system, self.engine, self._hosts = host, limits, system, engine, hosts
         self._made: OrderedDict[str, Image] = OrderedDict()
         """By digest of their tasks, the last used ones at the end."""
         self._lock = threading.Lock()
@@ -132,20 +169,29 @@ class Images:
         Raises:
             SandboxError: no sandbox could be started.
         """
-        image = image_of(task.environment, task.others, self.system)
-        if not image.commands or image.refusals:
-            return image
         with self._lock:
             if task.digest in self._made:
                 self._made.move_to_end(task.digest)
                 return self._made[task.digest]
-        # Two threads may make the same one; both make the same.
-        made = self._complete(image)
+        made = image_of(task.environment, task.others, self.system)
+        engine, hosts = self.engine, self._hosts
+        needed = engine is not None and needs_engine(task, made, system=self.system)
+        if not needed and (made.refusals or not made.commands):
+            return made
+        if not needed:
+            # Two threads may make the same one; both make the same.
+            made = self._complete(made)
+        if engine is not None and hosts is not None and (needed or made.refusals):
+            made = built_image(task, engine, hosts)
         with self._lock:
             self._made[task.digest] = made
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
         return made
+
+    def host_of(self, image: Image) -> SandboxHost:
+        """What makes the sandboxes of an image."""
+        return self.host if image.root is None or self._hosts is None else self._hosts.of(image.root)
 
     def _complete(self, image: Image) -> Image:
         """Run the commands of an image in a sandbox and take over what is there then."""

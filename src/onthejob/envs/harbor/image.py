@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Content, ItemKind, WorkspaceItem, as_item
 from onthejob.envs.harbor.base import base_of
@@ -52,6 +52,8 @@ class Image:
     """Differences to the image that a task may notice."""
     base: frozenset[str] = frozenset()
     """Paths that a root file system brings, whether or not they were changed."""
+    root: Path | None = None
+    """Root file system of an image that an engine made; None for that of all tasks."""
     refusals: list[Refusal] = field(default_factory=list)
 
     def refuse(self, reason: RefusalReason, detail: str) -> None:
@@ -154,7 +156,7 @@ class _Maker:
     def _workdir(self, path: str) -> None:
         self._image.workdir = self._absolute(path)
         inner = self._image.workdir.strip("/")
-        if inner and inner.split("/")[0] in SYSTEM_NAMES:
+        if is_of_system(self._image.workdir):
             self._image.refuse(RefusalReason.PLACE, f"WORKDIR {self._image.workdir}")
         elif inner:
             self._put({inner: WorkspaceItem(kind=ItemKind.FOLDER, mode=0o755)})
@@ -170,7 +172,7 @@ class _Maker:
 
     def _put(self, items: Mapping[str, WorkspaceItem]) -> None:
         """Files at their paths; those that come after a RUN line through a folder from which they are copied then."""
-        if system := next((path for path in items if path.split("/")[0] in SYSTEM_NAMES), ""):
+        if system := next(filter(is_of_system, items), ""):
             self._image.refuse(RefusalReason.PLACE, f"/{system}")
             return
         if not self._image.commands:
@@ -276,6 +278,11 @@ class _Maker:
             if name in self._others and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._others):
                 return False
         return True
+
+
+def is_of_system(path: str) -> bool:
+    """Whether a path, with or without `/` before it, lies in a folder of the system, which tasks cannot write to."""
+    return path.strip("/").split("/")[0] in SYSTEM_NAMES
 
 
 def prefix(folder: str, env: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import PROBE_S, find_python, missing_programs, sources
+from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
 from onthejob.envs.harbor.refusal import words_of
 
@@ -116,6 +117,15 @@ class System:
 
 HERE = System()
 """This machine's own."""
+
+
+def system_at(rootfs: Path | None) -> System:
+    """What stands for the images of tasks: a root file system, or for None this machine's own.
+
+    Raises:
+        ConfigError: as `check_rootfs`.
+    """
+    return HERE if rootfs is None else System(check_rootfs(rootfs))
 
 
 @cache

@@ -102,12 +102,13 @@ def _finding(noop: list[Grade], gold: list[Grade]) -> tuple[Finding, str]:
 
 def attempt(task: HarborTask, image: Image, images: Images, script: str, *, marked: bool) -> Grade:
     """The grade of what a script leaves, run like one command of an agent; an empty script does nothing."""
-    with images.host.open(dict(image.files), images.limits, layout=LAYOUT) as sandbox:
+    host = images.host_of(image)
+    with host.open(dict(image.files), images.limits, layout=LAYOUT) as sandbox:
         if script:
             stand_ins = STAND_INS if INSTALLS.search(task.solution_text) else ""
             sandbox.run(f"{stand_ins}{start_of(image)}{script}", timeout_s=task.agent_s)
         root = sandbox.collect()
-        return verify(task, image, root, host=images.host, limits=images.limits, marked=marked)
+        return verify(task, image, root, host=host, limits=images.limits, marked=marked)
 
 
 def solution_script(task: HarborTask) -> str:

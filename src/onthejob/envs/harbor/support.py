@@ -11,7 +11,7 @@ from typing import Any
 from onthejob.envs.claw.needs import needs_of
 from onthejob.envs.claw.sandbox.sandbox_interface import Content, WorkspaceItem
 from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
-from onthejob.envs.harbor.image import Image, image_of
+from onthejob.envs.harbor.image import Image, image_of, is_of_system
 from onthejob.envs.harbor.marks import why_marked
 from onthejob.envs.harbor.packages import HERE, System, module_of
 from onthejob.envs.harbor.refusal import PYTHONS, Refusal, RefusalReason
@@ -36,6 +36,20 @@ STARTING = re.compile(rb"\bPopen\b|&[ \t]*$|\bcreate_subprocess", re.MULTILINE)
 PYTHON = re.compile(r"\b(pytest|python3?)\b")
 """Occurs in scripts that need a Python; pytest, which sandboxes bring, runs under the system's."""
 KEYS = re.compile(r"API_KEY|_TOKEN|SECRET", re.IGNORECASE)
+MADE = frozenset(
+    {
+        RefusalReason.IMAGE,
+        RefusalReason.NETWORK,
+        RefusalReason.COMPILERS,
+        RefusalReason.PACKAGES,
+        RefusalReason.RUN,
+        RefusalReason.PLACE,
+    }
+)
+"""Refusals of a Dockerfile that an engine answers by making the image."""
+BROUGHT = frozenset({RefusalReason.COMPILERS, RefusalReason.PACKAGES})
+"""Refusals of tests that its image may answer, which shows when it is there."""
+UNSAFE = "the system's Python is older than 3.11 and imports from the working folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +64,46 @@ class Support:
     """The reason why the agent's code may decide its verdict; empty when it may not."""
 
 
-def support_of(task: HarborTask, image: Image | None = None, *, system: System = HERE) -> Support:
+def support_of(task: HarborTask, image: Image | None = None, *, system: System = HERE, engine: str | None = None) -> Support:
     """What refuses or marks a task; nothing is started.
 
-    `image` is that of `image_of`, when it has been made already; `system` stands for its base.
+    `image` is that of `image_of`, when it has been made already; `system` stands for its base. `engine` makes the image of a task
+    that cannot run without; that image may show further refusals.
     """
     image = image or image_of(task.environment, task.others, system)
-    refused = [*image.refusals, *_of_config(task), *_of_tests(task, system)]
+    of_image, of_tests = image.refusals, refusals_of_tests(task, system)
+    mark, notes = why_marked(task.tests), image.notes
+    if engine is not None and needs_engine(task, image, system=system):
+        of_image = [one for one in of_image if one.reason not in MADE]
+        of_tests = [one for one in of_tests if one.reason not in BROUGHT]
+        if is_of_system(image.workdir):
+            of_image.append(Refusal(RefusalReason.PLACE, f"WORKDIR {image.workdir}"))
+        notes = [f"made by {engine}"]
+    elif not mark and not system.is_safe():
+        mark = UNSAFE
+    refused = [*of_image, *_of_config(task), *of_tests]
     if found := SYSTEM_REQUEST.search(task.instruction):
         refused.append(Refusal(RefusalReason.SYSTEM, found[0].lower()))
-    mark = why_marked(task.tests)
-    if not mark and not system.is_safe():
-        mark = "the system's Python is older than 3.11 and imports from the working folder"
-    return Support(refusals=tuple(dict.fromkeys(refused)), notes=tuple(image.notes), mark=mark)
+    return Support(refusals=tuple(dict.fromkeys(refused)), notes=tuple(notes), mark=mark)
 
 
-def read_supported(folder: Path, system: System = HERE) -> tuple[HarborTask | None, Support]:
+def needs_engine(task: HarborTask, image: Image, *, system: System = HERE) -> bool:
+    """Whether only an image that an engine makes can have what a task needs; `image` is the one of `image_of`."""
+    return bool(image.refusals or refusals_of_tests(task, system)) and "Dockerfile" in task.environment
+
+
+def refusals_of_tests(task: HarborTask, system: System) -> list[Refusal]:
+    """What tests and solution need that `system` does not have, or that no sandbox has."""
+    return list(dict.fromkeys(_of_tests(task, system)))
+
+
+def read_supported(folder: Path, system: System = HERE, engine: str | None = None) -> tuple[HarborTask | None, Support]:
     """The task in `folder` and what is known of it; no task where the folder is not in the format."""
     try:
         task = read(folder)
     except ConfigError as error:
         return None, Support(refusals=(Refusal(RefusalReason.FORMAT, str(error)),))
-    return task, support_of(task, system=system)
+    return task, support_of(task, system=system, engine=engine)
 
 
 def _of_config(task: HarborTask) -> Iterator[Refusal]:
@@ -137,7 +169,7 @@ def _data(content: Content) -> bytes:
 
 
 def table_of(found: Mapping[str, Support]) -> dict[RefusalReason, dict[str, Any]]:
-    """Reason -> how many tasks have it (`tasks`), have no other (`only`), and what it is most often (`most`)."""
+    """RefusalReason -> how many tasks have it (`tasks`), have no other (`only`), and what it is most often (`most`)."""
     rows: dict[RefusalReason, dict[str, Any]] = {}
     for reason in RefusalReason:
         having = [support for support in found.values() if any(one.reason is reason for one in support.refusals)]

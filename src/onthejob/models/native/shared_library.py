@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import ConfigError
-from onthejob.files import published_file
-from onthejob.models.fetch import cache_dir
+from onthejob.files import cache_dir, published_file
 from onthejob.models.native import structures
 from onthejob.models.native.compiling import SOURCES, VARIANTS, Variant, compile_library, find_compiler, needed_compiler
 

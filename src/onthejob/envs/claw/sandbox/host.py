@@ -104,6 +104,11 @@ class BwrapHost:
     def report(self) -> HostReport:
         return self._report
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its sandboxes is open."""
+        return not self._open
+
     def open(
         self,
         files: Mapping[str, Content],

@@ -48,13 +48,17 @@ def find_bwrap() -> Path | None:
     return None
 
 
-def check_rootfs(folder: Path) -> Path:
+def check_rootfs(folder: Path, *, named: str = "") -> Path:
     """The absolute path of a root file system that sandboxes can have for their system.
+
+    Args:
+        folder: of the root file system.
+        named: as messages name it; empty for the option.
 
     Raises:
         ConfigError: It is none, or lacks what sandboxes need, or is closed to them.
     """
-    named = f"--env.rootfs {folder}"
+    named = named or f"--env.rootfs {folder}"
     root = folder.expanduser().absolute()
     usr = inside(root, "usr")
     if usr is None or not usr.is_dir():
