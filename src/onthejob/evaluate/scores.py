@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import decoding_name
 from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, ratio_interval
+from onthejob.ranges import check_ranges
 from onthejob.rollout.branch import Scales
 from onthejob.types import Sampling
 
@@ -22,11 +24,11 @@ class QualityConfig:
 
     worlds: tuple[int, ...] = tuple(range(10_000, 10_008))
     """Evaluation worlds, all >= 10_000 so that training never met them; an even number >= 2 for the cross-fit."""
-    turns: int = 140
+    turns: Annotated[int, Ge(1)] = 140
     """Horizon of a branch, in turns."""
-    candidates: int = 16
+    candidates: Annotated[int, Ge(1)] = 16
     """Random legal replies per state, distinct where possible, of which the best is the yardstick."""
-    samples: int = 4
+    samples: Annotated[int, Ge(1)] = 4
     """Replies sampled per state at a temperature above 0; a greedy policy replies once."""
     decodings: tuple[Sampling, ...] = (Sampling(temperature=0.0), Sampling(temperature=1.0))
     """Ways to decode, each a column of the table: greedy, and training's temperature."""
@@ -38,20 +40,17 @@ class QualityConfig:
     """Root of candidate draws, sampling and resampling."""
     workers: int = 0
     """Processes that play branches; 0 plays them in this one."""
-    batch: int = 64
+    batch: Annotated[int, Ge(1)] = 64
     """States per call of a policy."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if len(self.worlds) < 2 or len(self.worlds) % 2 or len(set(self.worlds)) != len(self.worlds):
             raise ConfigError(
                 f"worlds must be distinct, and their number even and at least 2, got {len(self.worlds)}: {self.worlds}. Take 8."
             )
         if min(self.worlds) < 10_000:
             raise ConfigError(f"evaluation worlds must be >= 10000, got {min(self.worlds)}. Lower worlds belong to training.")
-        counts = {"turns": self.turns, "candidates": self.candidates, "samples": self.samples, "batch": self.batch}
-        for name, count in counts.items():
-            if count < 1:
-                raise ConfigError(f"{name} must be >= 1, got {count}. Raise it.")
         if len({decoding_name(decoding) for decoding in self.decodings}) != len(self.decodings):
             raise ConfigError(f"decodings must differ, got {self.decodings}. Remove the repeated one.")
 

@@ -16,9 +16,11 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 import tyro
+from annotated_types import Ge, Gt, Lt
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn.own import own_advantages
+from onthejob.ranges import Reason, Usual, check_ranges
 from onthejob.types import Group, StopReason
 
 
@@ -33,36 +35,26 @@ class AdvantageConfig:
     scale: Literal["std", "none"] = "std"
     """`std` divides by the sample standard deviation (ddof = 1) of the legal replies (GRPO); `none` only subtracts the mean
     (Dr. GRPO), so that groups with a small spread weigh less."""
-    eps: float = 1e-4
+    eps: Annotated[float, Gt(0), Usual("TRL's value is 1e-4.")] = 1e-4
     """Added to the standard deviation; the value TRL uses."""
     shrink: bool = False
     """Multiply the advantages of a branch group's legal replies by the share of their spread that luck does not explain,
     max(0, 1 - noise / spread), both estimated from the values per world: in most states little is at stake, and what is seen
     there is the worlds' noise. A group in which all of it may be noise teaches at most the format."""
-    bound: float | None = None
+    bound: Annotated[float | None, Gt(0), Usual("Leave it out to cut nothing.")] = None
     """Advantages of legal replies are cut to [-bound, bound]; None cuts nothing. For `scale="none"`, where one large stake would
     outweigh everything else in an update."""
-    invalid_gap: float = 1.0
+    invalid_gap: Annotated[float, Ge(0)] = 1.0
     """How far below the worst legal reply an invalid one is placed."""
-    invalid_ceiling: float = -2.0
+    invalid_ceiling: Annotated[float, Lt(0), Reason("to be below the legal ones")] = -2.0
     """An invalid reply's advantage is never above this."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "--advantage.")
         if self.estimator != "group" and not self.own:
             raise ConfigError(f"estimator must be group or path/to/file.py:function, got {self.estimator!r}.")
         if self.own and (idle := [f.name for f in fields(self) if f.name != "estimator" and getattr(self, f.name) != f.default]):
             raise ConfigError(f"no effect with the estimator {self.estimator}: {', '.join(idle)}. Leave it out.")
-        if self.scale not in ("std", "none"):
-            raise ConfigError(f"advantage scale must be 'std' or 'none', got {self.scale!r}. Set scale='std' for GRPO.")
-        if not 0 < self.eps < math.inf:
-            raise ConfigError(f"advantage eps must be finite and > 0, got {self.eps}. TRL's value is 1e-4.")
-        if self.bound is not None and not 0 < self.bound < math.inf:
-            raise ConfigError(f"advantage bound must be finite and > 0, got {self.bound}. Leave it out to cut nothing.")
-        if not 0 <= self.invalid_gap < math.inf or not -math.inf < self.invalid_ceiling < 0:
-            raise ConfigError(
-                "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, both finite, "
-                f"got {self.invalid_gap} and {self.invalid_ceiling}. Usual: 1 and -2."
-            )
 
     @property
     def own(self) -> bool:

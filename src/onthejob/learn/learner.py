@@ -12,9 +12,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Interval
 from peft import PeftModel
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from onthejob.learn.trust_region import policy_kl, share_within, trajectory_chan
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import context_window
 from onthejob.progress import Progress
+from onthejob.ranges import Usual, check_ranges
 from onthejob.types import Group
 
 
@@ -36,46 +38,33 @@ from onthejob.types import Group
 class LearnerConfig:
     """How an update is made; the same for every role."""
 
-    lr: float = 1e-4
+    lr: Annotated[float, Ge(0), Usual("1e-4 is usual for LoRA.")] = 1e-4
     """Peak learning rate of AdamW; 0 changes nothing, exactly."""
-    logit_scale_lr: float = 0.05
+    logit_scale_lr: Annotated[float, Ge(0)] = 0.05
     """The same of the logarithm of a role's logit scale, where roles have one (`lora.logit_scale`); it takes `lr`'s schedule."""
-    warmup: int = 0
+    warmup: Annotated[int, Ge(0)] = 0
     """Updates over which the rate rises linearly to `lr`."""
-    decay: int = 0
+    decay: Annotated[int, Ge(0)] = 0
     """Updates after `warmup` over which the rate falls linearly to 0, and stays there; 0 keeps it at `lr`."""
     optimizer: Optimizer = Optimizer.ADAMW
     """`adamw_8bit` keeps the moments of all roles' adapters in a quarter of the memory, for large models; needs bitsandbytes."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Annotated[float, Interval(ge=0, lt=1)], Annotated[float, Interval(ge=0, lt=1)]] = (0.9, 0.999)
     """Decay of Adam's moments."""
-    epochs: int = 1
+    epochs: Annotated[int, Ge(1)] = 1
     """Passes over the same groups (mu), each an optimizer step."""
-    max_kl: float = 0.0
+    max_kl: Annotated[float, Ge(0), Usual("0.1 nats is a small step, 0 bounds nothing.")] = 0.0
     """How far one update may move the policy: its KL divergence from the policy before, nats per trajectory, estimated on the
     update's own replies. A longer way is shortened along the line between the two adapters (a trust region with backtracking;
     Schulman et al. 2015, 1502.05477). Roles with little at stake do not run away while others still have far to go. 0 bounds
     nothing and costs nothing, otherwise two or three forward passes more."""
-    max_tokens: int = 2048
+    max_tokens: Annotated[int, Ge(2)] = 2048
     """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, a fraction of the memory."""
     loss: LossConfig = field(default_factory=LossConfig)
 
     def __post_init__(self) -> None:
-        if not (self.lr >= 0 and math.isfinite(self.lr)):
-            raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
-        if not (self.logit_scale_lr >= 0 and math.isfinite(self.logit_scale_lr)):
-            raise ConfigError(f"logit_scale_lr must be finite and >= 0, got {self.logit_scale_lr}. 0.05 is usual.")
-        if min(self.warmup, self.decay) < 0 or self.epochs < 1:
-            raise ConfigError(
-                f"warmup and decay must be >= 0, epochs >= 1, got {self.warmup}, {self.decay} and {self.epochs}. Usual: 0, 0, 1."
-            )
-        if not (self.max_kl >= 0 and math.isfinite(self.max_kl)):
-            raise ConfigError(f"max_kl must be finite and >= 0, got {self.max_kl}. 0.1 nats is a small step, 0 bounds nothing.")
-        if self.max_tokens < 2:
-            raise ConfigError(f"max_tokens must be >= 2, got {self.max_tokens}. 2048 is usual.")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(f"betas must be in [0, 1), got {self.betas}. Usual: (0.9, 0.999).")
+        check_ranges(self, "--learner.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, MinLen
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -25,6 +26,7 @@ from transformers import PreTrainedModel
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.targets import ALL_LINEAR, Targets, resolve
+from onthejob.ranges import Usual, check_ranges
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -33,11 +35,11 @@ _ROLE = re.compile(r"[a-z][a-z0-9_]*")
 class LoraSpec:
     """Shape of every role's adapter."""
 
-    rank: int = 8
+    rank: Annotated[int, Ge(1), Usual("8 is enough for small models.")] = 8
     """Inner dimension, >= 1."""
-    alpha: float = 16
+    alpha: Annotated[float, Gt(0), Usual("Twice the rank is usual.")] = 16
     """The adapter's output is multiplied by alpha / rank."""
-    targets: tuple[str, ...] = (ALL_LINEAR,)
+    targets: Annotated[tuple[str, ...], MinLen(1), Usual("Name a linear layer, e.g. q_proj.")] = (ALL_LINEAR,)
     """Linear layers that get an adapter, by name or the end of it (`q_proj v_proj`); every name must match. `all-linear` means
     every linear layer but the output head, whatever the architecture calls it; experts held as one tensor take none."""
     logit_scale: bool = False
@@ -45,12 +47,7 @@ class LoraSpec:
     (an inverse temperature). A few hundred episodes are enough to learn it, long before they are enough for a million weights."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(f"LoRA rank must be >= 1, got {self.rank}. 8 is enough for small models.")
-        if not 0 < self.alpha < math.inf:
-            raise ConfigError(f"LoRA alpha must be finite and > 0, got {self.alpha}. Twice the rank is usual.")
-        if not self.targets:
-            raise ConfigError("LoRA targets is empty; name at least one linear layer, e.g. targets=('q_proj', 'v_proj').")
+        check_ranges(self, "--lora.")
 
 
 class WeightDelta(NamedTuple):

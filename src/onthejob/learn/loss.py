@@ -7,7 +7,6 @@ which they are tested.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple, get_args
@@ -15,11 +14,13 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 import tyro
+from annotated_types import Ge, Gt, Interval, IsFinite
 from torch import Tensor
 
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
 from onthejob.learn.own import LossTerms, own_loss
+from onthejob.ranges import Usual, check_ranges
 
 Name = Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo", "reinforce", "expected"]
 Correction = Literal["auto", "none", "token_truncate", "sequence_mask"]
@@ -43,15 +44,15 @@ class LossConfig:
     was sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same
     groups can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of
     the probability. Or a function of yours, `path/to/file.py:name` or `package.module:name`: see `onthejob.learn.own`."""
-    epsilon_low: float = 0.2
+    epsilon_low: Annotated[float, Interval(ge=0, lt=1)] = 0.2
     """Ratios below 1 - epsilon_low get no gradient (negative advantage). Not used by cispo, reinforce and expected."""
-    epsilon_high: float = 0.2
+    epsilon_high: Annotated[float, Gt(0)] = 0.2
     """Ratios above 1 + epsilon_high get no gradient (positive advantage); larger than epsilon_low is DAPO's clip-higher. In
     cispo the ratio is capped at epsilon_high itself, usually 5."""
-    beta: float = 0.0
+    beta: Annotated[float, Ge(0), Usual("0 trains without a reference.")] = 0.0
     """Weight of the KL divergence to the reference policy; 0 needs no reference. It is estimated from the sampled token by
     Schulman's k3 = q/p - 1 - log(q/p), which is unbiased and never negative."""
-    entropy: float = 0.0
+    entropy: IsFinite[float] = 0.0
     """Weight of the policy's entropy, as a bonus when above 0 (keeps exploring) and as a cost when below 0 (becomes more certain
     of what it would say anyway, good or not). 0 leaves it to the rewards."""
     correction: Correction = "auto"
@@ -59,20 +60,12 @@ class LossConfig:
     token_truncate cuts a token's weight at 3 (TIS), sequence_mask sets that of a trajectory to 0 above 3 (MIS). A token without a
     recorded log-probability counts as equal. auto: none, but token_truncate in a training run that samples through vLLM, with
     every loss that takes one."""
-    max_completion_tokens: Annotated[int | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
+    max_completion_tokens: Annotated[int | None, Ge(1), tyro.conf.Suppress, tyro.conf.Fixed] = None
     """dr_grpo's constant denominator, in tokens; in `onthejob train` the sampling limit of a reply."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "--learner.loss.")
         self._check_choices()
-        if not 0 <= self.epsilon_low < 1 or not 0 < self.epsilon_high < math.inf:
-            raise ConfigError(
-                f"epsilon_low must be in [0, 1) and epsilon_high finite and > 0, got {self.epsilon_low} and {self.epsilon_high}. "
-                "Usual: 0.2 and 0.2."
-            )
-        if not self.beta >= 0 or not math.isfinite(self.beta):
-            raise ConfigError(f"beta must be finite and >= 0, got {self.beta}. 0 trains without a reference.")
-        if not math.isfinite(self.entropy):
-            raise ConfigError(f"entropy must be finite, got {self.entropy}. 0 leaves it out; 0.001 to 0.01 is a usual bonus.")
         if self.loss == "expected" and self.corrects:
             raise ConfigError(
                 "a correction has no effect with expected, which asks for the present probabilities alone. Set correction='none'."
@@ -82,8 +75,6 @@ class LossConfig:
                 f"max_completion_tokens belongs to dr_grpo, got {self.max_completion_tokens} with loss={self.loss!r}. Leave it "
                 "out."
             )
-        if self.max_completion_tokens is not None and self.max_completion_tokens < 1:
-            raise ConfigError(f"max_completion_tokens must be >= 1, got {self.max_completion_tokens}.")
 
     def check_complete(self) -> None:
         """Refuse a loss that lacks what only its user knows.

@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge
 
-from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.errors import ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
@@ -23,6 +24,7 @@ from onthejob.learn.learner import LocalLearner
 from onthejob.learn.optimize import Totals, make_optimizer, optimizer_step
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import refuse_longer
+from onthejob.ranges import Usual, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,39 +47,27 @@ class Example:
 class SftConfig:
     """How long and how fast to imitate."""
 
-    lr: float = 5e-4
+    lr: Annotated[float, Ge(0)] = 5e-4
     """Peak learning rate of AdamW."""
-    epochs: int = 1
+    epochs: Annotated[int, Ge(1)] = 1
     """Passes over the examples."""
-    batch_tokens: int = 4096
+    batch_tokens: Annotated[int, Ge(2)] = 4096
     """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions and a conversation once; the
     last step of an epoch may be smaller."""
-    max_steps: int | None = None
+    max_steps: Annotated[int | None, Ge(1)] = None
     """Stop after this many optimizer steps."""
-    minutes: float = 0.0
+    minutes: Annotated[float, Ge(0), Usual("0 sets no limit.")] = 0.0
     """Time limit per role, in minutes after the model is loaded: the learning rate has fallen to 0 by then. The number of steps
     depends on the machine; at least one is made. 0 sets no limit."""
-    warmup: int = 10
+    warmup: Annotated[int, Ge(0)] = 10
     """Steps over which the rate rises linearly."""
     schedule: Literal["linear", "constant"] = "linear"
     """After the warm-up: down to 0 at the last step, or flat."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
     """Of the order of examples, together with the learner's seed and the role."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lr < math.inf or self.epochs < 1 or self.batch_tokens < 2 or self.warmup < 0:
-            raise ConfigError(
-                "SFT needs a finite lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
-                f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}. Usual: 5e-4, 1, 4096, 10."
-            )
-        if self.seed < 0:
-            raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
-        if not 0 <= self.minutes < math.inf:
-            raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. 0 sets no limit.")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise ConfigError(f"max_steps must be >= 1 or None, got {self.max_steps}.")
-        if self.schedule not in ("linear", "constant"):
-            raise ConfigError(f"schedule must be 'linear' or 'constant', got {self.schedule!r}.")
+        check_ranges(self, "--")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,16 @@ tries, as long as their own deadline allows.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 
 from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 
 _MARGIN_S = 0.01
 """Before a deadline, so that the breaker's own answer comes first."""
@@ -24,19 +27,17 @@ _MARGIN_S = 0.01
 class BreakerConfig:
     """When an endpoint counts as down."""
 
-    failures: int = 5
+    failures: Annotated[int, Ge(1)] = 5
     """Failed attempts in a row that open the breaker."""
-    pause_s: float = 2.0
+    pause_s: Annotated[float, Gt(0)] = 2.0
     """Seconds without an attempt after that; doubled by every attempt that fails, until one succeeds."""
-    longest_pause_s: float = 30.0
+    longest_pause_s: Annotated[float, Gt(0)] = 30.0
     """Seconds that a pause grows to."""
 
     def __post_init__(self) -> None:
-        if self.failures < 1 or not 0 < self.pause_s <= self.longest_pause_s < math.inf:
-            raise ConfigError(
-                "a breaker needs failures >= 1 and 0 < pause_s <= longest_pause_s, "
-                f"got {self.failures}, {self.pause_s} and {self.longest_pause_s}."
-            )
+        check_ranges(self)
+        if self.pause_s > self.longest_pause_s:
+            raise ConfigError(f"pause_s must be <= longest_pause_s, got {self.pause_s} and {self.longest_pause_s}.")
 
 
 class Admission(Enum):

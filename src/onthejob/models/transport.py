@@ -18,13 +18,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import httpx
+from annotated_types import Ge, Gt, Interval
 
-from onthejob.errors import ConfigError, ProviderError
+from onthejob.errors import ProviderError
 from onthejob.models.addresses import is_internal
 from onthejob.models.breaker import Admission, Breaker, BreakerConfig
+from onthejob.ranges import Reason, check_ranges
 from onthejob.texts import printable, redacted, secrets_of_headers, without, without_in
 
 log = logging.getLogger(__name__)
@@ -85,29 +87,23 @@ class Outcome(StrEnum):
 class TurnLimits:
     """Bounds of one turn."""
 
-    deadline_s: float = 60.0
+    deadline_s: Annotated[float, Gt(0)] = 60.0
     """Seconds for everything: all attempts and the waits between them."""
-    connect_s: float = 5.0
+    connect_s: Annotated[float, Gt(0)] = 5.0
     """Seconds to reach the server."""
-    attempts: int = 2
+    attempts: Annotated[int, Interval(ge=1, le=2), Reason("as every attempt may be billed")] = 2
     """Requests sent at most, 1 or 2."""
-    body_bytes: int = 4 * 1024 * 1024
+    body_bytes: Annotated[int, Ge(1024)] = 4 * 1024 * 1024
     """Largest answer that is read."""
-    retry_after_s: float = 20.0
+    retry_after_s: Annotated[float, Gt(0)] = 20.0
     """Longest wait that a Retry-After is followed for; a longer one ends the turn."""
-    parallel: int = 8
+    parallel: Annotated[int, Ge(1)] = 8
     """Requests under way at the same time."""
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
     """When an endpoint counts as down."""
 
     def __post_init__(self) -> None:
-        numbers = (self.deadline_s, self.connect_s, self.retry_after_s)
-        if not all(math.isfinite(number) and number > 0 for number in numbers):
-            raise ConfigError(f"deadline_s, connect_s and retry_after_s must be finite and > 0, got {numbers}.")
-        if self.attempts not in (1, 2):
-            raise ConfigError(f"attempts must be 1 or 2, got {self.attempts}: every attempt may be billed.")
-        if self.body_bytes < 1024 or self.parallel < 1:
-            raise ConfigError(f"body_bytes must be >= 1024 and parallel >= 1, got {self.body_bytes} and {self.parallel}.")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

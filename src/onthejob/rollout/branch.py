@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Interval
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
+from onthejob.ranges import Reason, check_ranges
 from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
 from onthejob.rollout.value import branch_value
@@ -46,15 +49,15 @@ BRANCH_WORLDS = 9_999
 class BranchConfig:
     """How the replies of a group are scored."""
 
-    group_size: int = 8
+    group_size: Annotated[int, Ge(2), Reason("to have a baseline")] = 8
     """Replies sampled to one prompt (K). At least 2: one reply has no baseline."""
-    turns: int = 140
+    turns: Annotated[int, Ge(1)] = 140
     """Length of a branch in turns (H); it ends earlier when the episode does."""
-    worlds: int = 4
+    worlds: Annotated[int, Interval(ge=1, le=BRANCH_WORLDS)] = 4
     """Worlds over which a reply's value is averaged (m); shared by the group."""
-    outcome_weight: float = 1.0
+    outcome_weight: Annotated[float, Ge(0)] = 1.0
     """Weight of the change of the environment's objective."""
-    return_weight: float = 0.25
+    return_weight: Annotated[float, Ge(0)] = 0.25
     """Weight of the role's own return."""
     continuation: Continuation = "partners"
     """Rollout policy of branches, after the reply: the environment's scripted partners, quick imitations of the policies being
@@ -64,19 +67,11 @@ class BranchConfig:
     reply and world."""
 
     def __post_init__(self) -> None:
-        if self.group_size < 2:
-            raise ConfigError(f"group_size must be >= 2 to have a baseline, got {self.group_size}. Set --branch.group-size 4.")
-        if self.turns < 1:
-            raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
-        if not 1 <= self.worlds <= BRANCH_WORLDS:
-            raise ConfigError(f"worlds must be in 1..{BRANCH_WORLDS}, got {self.worlds}. Set --worlds 4.")
-        if self.continuation not in get_args(Continuation):
-            raise ConfigError(f"continuation must be one of {', '.join(get_args(Continuation))}, got {self.continuation!r}.")
+        check_ranges(self, "--branch.")
         if self.continuation == "both" and self.worlds % 2:
             raise ConfigError(f"worlds must be even where two kinds of players share them, got {self.worlds}. Set --worlds 4.")
-        weights = (self.outcome_weight, self.return_weight)
-        if not all(0.0 <= weight < float("inf") for weight in weights) or sum(weights) == 0.0:
-            raise ConfigError(f"outcome_weight and return_weight must be >= 0 and not both 0, got {weights}.")
+        if self.outcome_weight == self.return_weight == 0.0:
+            raise ConfigError("outcome_weight and return_weight must not both be 0. Set --branch.outcome-weight 1.")
 
     @property
     def imitates(self) -> bool:
@@ -88,14 +83,13 @@ class BranchConfig:
 class Scales:
     """What a typical difference between legal replies amounts to, for one role; frozen for a run."""
 
-    outcome: float = 1.0
+    outcome: Annotated[float, Gt(0)] = 1.0
     """s_v: standard deviation, between legal replies, of the outcome per turn."""
-    ret: float = 1.0
+    ret: Annotated[float, Gt(0)] = 1.0
     """s_r: standard deviation, between legal replies, of the role's return per turn."""
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.outcome < float("inf") and 0.0 < self.ret < float("inf")):
-            raise ConfigError(f"scales must be positive and finite, got outcome={self.outcome} ret={self.ret}.")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

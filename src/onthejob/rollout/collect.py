@@ -16,9 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import Annotated
+
+from annotated_types import Ge, Interval
 
 from onthejob.errors import ConfigError
 from onthejob.keys import keyed_seed, keyed_uniform
+from onthejob.ranges import check_ranges
 from onthejob.rollout.branch import (
     BranchConfig,
     BranchFailure,
@@ -49,26 +53,21 @@ log = logging.getLogger(__name__)
 class CollectConfig:
     """What is played in one iteration."""
 
-    episodes: int = 4
+    episodes: Annotated[int, Ge(1)] = 4
     """Segments played in lock-step (or, when grouping by episodes, tasks of which K episodes each are played)."""
-    segment_turns: int = 14
+    segment_turns: Annotated[int, Ge(1)] = 14
     """Turns after which a segment ends; every turn of a trained actor on the way is one group."""
-    fresh_share: float = 0.25
+    fresh_share: Annotated[float, Interval(ge=0, le=1)] = 0.25
     """Share of segments that start at the beginning of a task, in [0, 1]; the others start from the snapshot library."""
-    partner_share: float = 0.25
+    partner_share: Annotated[float, Interval(ge=0, le=1)] = 0.25
     """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]. They start in
     states that the partners reached, and the partners continue their branches. Such a segment holds few groups, as most of
     its turns are theirs."""
-    keep_share: float = 0.1
+    keep_share: Annotated[float, Interval(ge=0, le=1)] = 0.1
     """Share of the states visited without partners that enter the snapshot library, in [0, 1]."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1 or self.segment_turns < 1:
-            raise ConfigError(f"episodes and segment_turns must be >= 1, got {self.episodes} and {self.segment_turns}.")
-        for name in ("fresh_share", "partner_share", "keep_share"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                flag = f"--collect.{name.replace('_', '-')}"
-                raise ConfigError(f"{name} must be in [0, 1], got {getattr(self, name)}. Set {flag} 0.25.")
+        check_ranges(self, "--collect.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

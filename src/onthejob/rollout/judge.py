@@ -17,13 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from onthejob.errors import ConfigError, ProviderError, RecordError, TrainingError
+from annotated_types import Ge, Interval
+
+from onthejob.errors import ProviderError, RecordError, TrainingError
 from onthejob.files import connected
 from onthejob.models.hosted import Accounts, Price
 from onthejob.models.providers import ChatClient, Question
 from onthejob.models.transport import Outcome, Transport
+from onthejob.ranges import Usual, check_ranges
 from onthejob.rollout.reward import ENV_RETURN
 from onthejob.types import Group, Message, Rubric, StopReason, Trajectory
 
@@ -69,35 +72,24 @@ def canaries(rubric: Rubric) -> dict[str, Item]:
 class JudgeConfig:
     """How much a judge counts, and when it is not believed."""
 
-    weight: float = 0.0
+    weight: Annotated[float, Interval(ge=0, le=0.2), Usual("The outcome is the reward.")] = 0.0
     """What a score of 1.0 above the group's mean adds to a reply's reward, 0 to 0.2; 0 only measures."""
-    max_missing: float = 0.1
+    max_missing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
     """The run ends when a larger share of the scores is missing."""
-    min_items: int = 20
+    min_items: Annotated[int, Ge(1)] = 20
     """Scores asked for before that share means anything."""
-    canary_every: int = 200
+    canary_every: Annotated[int, Ge(1)] = 200
     """Replies between two tries on the canaries; the first comes before the first reply."""
-    canary_gap: float = 0.25
+    canary_gap: Annotated[float, Interval(gt=0, le=1)] = 0.25
     """The good canary must score so much above the bad one, and the injected one less than so much above the bad one."""
-    max_characters: int = 6000
+    max_characters: Annotated[int, Ge(100)] = 6000
     """Of a situation and of a reply, or of what followed the first prompt of an episode; what is longer is cut, an episode in its
     middle."""
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, Ge(1)] = None
     """Limit of a verdict in tokens; None: 64, or the catalogue's where that is longer, as a hosted model may think first."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.weight <= 0.2:
-            raise ConfigError(f"the judge's weight must be in [0, 0.2], got {self.weight}: the outcome is the reward.")
-        if not 0.0 <= self.max_missing < 1.0 or self.min_items < 1 or self.canary_every < 1:
-            raise ConfigError(
-                "max_missing must be in [0, 1), min_items and canary_every >= 1, got "
-                f"{self.max_missing}, {self.min_items} and {self.canary_every}."
-            )
-        if not 0.0 < self.canary_gap <= 1.0 or self.max_characters < 100 or (self.max_tokens or 1) < 1:
-            raise ConfigError(
-                "canary_gap must be in (0, 1], max_characters >= 100 and max_tokens >= 1, got "
-                f"{self.canary_gap}, {self.max_characters} and {self.max_tokens}."
-            )
+        check_ranges(self)
 
 
 class Judge:

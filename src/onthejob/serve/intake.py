@@ -16,13 +16,14 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from onthejob.errors import ConfigError, ModelError
+from onthejob.errors import ModelError
 from onthejob.learn.adapter_files import (
     META,
     WEIGHTS,
@@ -35,6 +36,7 @@ from onthejob.learn.adapter_files import (
 from onthejob.models.adapter_config import CONFIG, AdapterShape, parse_object, shape_of_config
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, parse_log_logit_scale
 from onthejob.models.targets import matches
+from onthejob.ranges import check_ranges
 from onthejob.types import Adapter
 
 _FILES = frozenset({WEIGHTS, CONFIG, META})
@@ -86,18 +88,17 @@ class BaseShape:
 class IntakeLimits:
     """Largest adapter that is let in."""
 
-    max_rank: int = 64
+    max_rank: Annotated[int, Gt(0)] = 64
     """As the server's --max-lora-rank."""
-    max_bytes: int = 1 << 30
+    max_bytes: Annotated[int, Gt(0)] = 1 << 30
     """Of the weights file."""
-    max_weight: float = 1e3
+    max_weight: Annotated[float, Gt(0)] = 1e3
     """Largest magnitude of a number: far beyond any trained one, far below what overflows in the product of two in bfloat16."""
-    max_scaling: float = 64.0
+    max_scaling: Annotated[float, Gt(0)] = 64.0
     """Largest alpha / rank."""
 
     def __post_init__(self) -> None:
-        if self.max_rank < 1 or self.max_bytes < 1 or not self.max_weight > 0 or not self.max_scaling > 0:
-            raise ConfigError(f"intake limits must be positive, got {self}.")
+        check_ranges(self)
 
 
 class Intake:

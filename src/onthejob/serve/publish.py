@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from annotated_types import Gt, MinLen
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ServeError
+from onthejob.ranges import check_ranges
 from onthejob.serve.intake import Intake
 from onthejob.types import Adapter
 
@@ -52,18 +55,17 @@ class AdapterServer(Protocol):
 class Probe:
     """How the server's numbers are compared with the trainer's."""
 
-    ids: tuple[int, ...]
+    ids: Annotated[tuple[int, ...], MinLen(2)]
     """A fixed text of at least two tokens."""
-    mean_tolerance: float = 0.1
+    mean_tolerance: Annotated[float, Gt(0)] = 0.1
     """Nats per token, mean absolute difference; about twice what bfloat16 and another order of summation make."""
-    max_tolerance: float = 1.0
+    max_tolerance: Annotated[float, Gt(0)] = 1.0
     """Nats, largest difference of one token."""
 
     def __post_init__(self) -> None:
-        if len(self.ids) < 2:
-            raise ConfigError(f"a probe needs at least two token ids, got {len(self.ids)}.")
-        if not 0 < self.mean_tolerance <= self.max_tolerance < math.inf:
-            raise ConfigError(f"tolerances must satisfy 0 < mean <= max, got {self.mean_tolerance} and {self.max_tolerance}.")
+        check_ranges(self)
+        if self.mean_tolerance > self.max_tolerance:
+            raise ConfigError(f"mean_tolerance must be <= max_tolerance, got {self.mean_tolerance} and {self.max_tolerance}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

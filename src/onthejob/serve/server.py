@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Interval
 
 from onthejob.errors import ConfigError, ServeError
+from onthejob.ranges import Reason, check_ranges
 from onthejob.serve.freed import Freed, Meter, account
 from onthejob.serve.intake import BaseShape
 from onthejob.serve.publish import Slots
@@ -39,31 +42,28 @@ class ServerOptions:
 
     device: Literal["cpu", "cuda"] = "cpu"
     """What vLLM was built for."""
-    max_model_len: int = 4096
+    max_model_len: Annotated[int, Ge(16), Reason("tokens")] = 4096
     """Longest prompt with its reply, in tokens."""
-    gpu_memory: float = 0.45
+    gpu_memory: Annotated[float, Interval(ge=0.05, le=0.95)] = 0.45
     """Share of the GPU that vLLM may take; the rest is for the trainer on the same card."""
     eager: bool = False
     """Compile nothing: a start takes a fraction of the time, tokens take longer, and no C++ compiler is needed."""
 
     def __post_init__(self) -> None:
-        if self.max_model_len < 16:
-            raise ConfigError(f"max_model_len must be >= 16 tokens, got {self.max_model_len}. Set --server.max-model-len 4096.")
-        if not 0.05 <= self.gpu_memory <= 0.95:
-            raise ConfigError(f"gpu_memory must be in 0.05..0.95, got {self.gpu_memory}. Set --server.gpu-memory 0.45.")
+        check_ranges(self, "--server.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(ServerOptions):
     """How vLLM is started."""
 
-    port: int = 0
+    port: Annotated[int, Interval(ge=0, le=65_535)] = 0
     """On loopback; 0 takes a free one."""
     dtype: Literal["bfloat16", "float32", "auto"] = "bfloat16"
     """Of the base's weights."""
-    cpu_cache_gib: int = 1
+    cpu_cache_gib: Annotated[int, Ge(1)] = 1
     """Size of the key-value cache on a CPU."""
-    startup_s: float = 900.0
+    startup_s: Annotated[float, Gt(0)] = 900.0
     """Seconds until it must be healthy; a first start compiles kernels."""
     probe_mean: float = 0.1
     """Nats per token by which a new version may differ from the trainer's numbers on average. bfloat16 on both sides makes up to
@@ -74,12 +74,7 @@ class ServerConfig(ServerOptions):
     """Further arguments for vLLM."""
 
     def __post_init__(self) -> None:
-        ServerOptions.__post_init__(self)  # `super()` names the class from before its slots were made.
-        if not 0 <= self.port <= 65_535 or self.cpu_cache_gib < 1 or not self.startup_s > 0:
-            raise ConfigError(
-                "port must be 0..65535, cpu_cache_gib >= 1 and startup_s > 0, got "
-                f"{self.port}, {self.cpu_cache_gib} and {self.startup_s}."
-            )
+        check_ranges(self, "--server.")
 
     @classmethod
     def of_run(cls, options: ServerOptions, *, quantized: bool) -> ServerConfig:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, TypeVar
 
 import tyro
+from annotated_types import Ge, Interval
 
 from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.sharing import PER_ROLE
+from onthejob.ranges import Usual, check_ranges
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.types import Sampling
@@ -24,11 +26,11 @@ NotAnOption = Annotated[T, tyro.conf.Suppress, tyro.conf.Fixed]
 class TrainConfig:
     """Options of the loop. Model, adapters and learner have options of their own."""
 
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
     """Root of everything random."""
-    iterations: int = 30
+    iterations: Annotated[int, Ge(1)] = 30
     """Iterations, with at most one update of a role each. The run stops earlier when the pool has converged."""
-    minutes: float = 0.0
+    minutes: Annotated[float, Ge(0), Usual("Set --minutes 60, or 0 for no limit.")] = 0.0
     """Time limit of training in minutes, or 0 for none. It counts once the model is loaded. Measuring scales and habits takes at
     most a third of it. An iteration begins only when it ends in time at the pace of those before it; one is always made, and
     an evaluation under way is finished. --resume continues for as long again."""
@@ -42,7 +44,7 @@ class TrainConfig:
     """How the returns of a group become advantages."""
     sampling: Sampling = field(default_factory=Sampling)
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
-    max_turns: NotAnOption[int] = 1_000
+    max_turns: NotAnOption[Annotated[int, Ge(1)]] = 1_000
     """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library); in `onthejob train` the
     environment's."""
     opponents: str = "present"
@@ -55,26 +57,26 @@ class TrainConfig:
     prefer_spread: bool = False
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""
-    patience: int = 3
+    patience: Annotated[int, Ge(1)] = 3
     """Iterations in a row without one group that could teach something, after which the task pool grows, or has converged where
     it cannot. With 1 the first such iteration decides, which may be chance where few tasks are drawn."""
     workers: int = 0
     """Processes for branch scoring; 0 scores in the main process. Grouping `episodes`: threads that step the environments."""
     library_per_day: int = 16
     """Snapshots kept per day of an episode (grouping `branch`)."""
-    library_tasks: int = 8
+    library_tasks: Annotated[int, Ge(0)] = 8
     """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library. Segments among
     partners continue to start from these states, the others from where current play got."""
-    library_share: NotAnOption[float] = 0.2
+    library_share: NotAnOption[Annotated[float, Interval(gt=0, le=1)]] = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
-    library_refresh: int = 0
+    library_refresh: Annotated[int, Ge(0)] = 0
     """Tasks that the stand-ins of the policies play at the start and after every iteration, and of whose states `library_share`
     enters the library: what the present team reaches on any day, which short segments from the partners' play do not. Needs
     branch.continuation `stand_ins` or `both`."""
-    scale_states: int = 200
+    scale_states: Annotated[int, Ge(0)] = 200
     """States from which the value scales of the roles are measured; 0 sets all scales to 1. The first stand-ins, where there are
     any, choose as the policies do in these states; with 0 the partners continue all branches of the first iteration."""
-    eval_every: int = 0
+    eval_every: Annotated[int, Ge(0)] = 0
     """Iterations between evaluations, or 0 for none. Held-out tasks are played, for the first time before any update."""
     best_metric: str = "score"
     """Which result of the evaluation chooses the best iteration (larger is better)."""
@@ -82,28 +84,19 @@ class TrainConfig:
     """Collect and score without any update."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
-        if self.iterations < 1:
-            raise ConfigError(f"iterations must be >= 1, got {self.iterations}. Set --iterations 30.")
-        if not 0.0 <= self.minutes < float("inf"):
-            raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. Set --minutes 60, or 0 for no limit.")
+        check_ranges(self, "--")
         if self.opponents != "present" and not self.past:
             raise ConfigError(f"opponents must be present or past:N with N >= 1, got {self.opponents!r}. Set --opponents past:4.")
         if not 0.0 < self.sampling.temperature < float("inf"):
             raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
-        if self.sampling.max_new_tokens < 1 or self.max_turns < 1:
-            raise ConfigError(f"max_new_tokens and max_turns must be >= 1, got {self.sampling.max_new_tokens}, {self.max_turns}.")
-        if self.patience < 1:
-            raise ConfigError(f"patience must be >= 1 iteration, got {self.patience}. Set --patience 3.")
-        if min(self.eval_every, self.library_tasks, self.library_refresh, self.scale_states) < 0:
-            raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
+        if self.sampling.max_new_tokens < 1:
+            raise ConfigError(
+                f"max_new_tokens must be >= 1, got {self.sampling.max_new_tokens}. Set --sampling.max-new-tokens 64."
+            )
         if self.library_refresh and (self.grouping != "branch" or not self.branch.imitates):
             raise ConfigError(
                 f"library_refresh is {self.library_refresh} but no policy is imitated. Set --branch.continuation stand_ins, or 0."
             )
-        if not 0.0 < self.library_share <= 1.0:
-            raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Usual: 0.2.")
         if self.grouping == "episodes" and (idle := self._of_branches()):
             raise ConfigError(
                 f"{', '.join(idle)}: no effect where whole episodes are compared (grouping episodes); only branches use it. "

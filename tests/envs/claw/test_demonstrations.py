@@ -132,7 +132,7 @@ def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
     make_env = partial(ClawEnvironment, host=host)
     with pytest.raises(ConfigError, match=r"1\.\.400 demonstrations, got 401"):
         DemonstrationConfig(count=401)
-    with pytest.raises(ConfigError, match=r"clean_stops must be a share in \[0, 1\], got 3"):
+    with pytest.raises(ConfigError, match=r"clean_stops must be in \[0, 1\], got 3"):
         DemonstrationConfig(clean_stops=3)
     with pytest.raises(ConfigError, match="there are 2"):
         demonstrations(TASKS[:2], make_env, DemonstrationConfig(count=3))

@@ -17,13 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from annotated_types import Ge, Interval
 
 from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.quotes import quoted
 from onthejob.envs.claw.task_schema import AssertionKind, ClawTask, FileKind
 from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 from onthejob.types import Environment, Message, Split, Task
 
 MAX_DEMONSTRATIONS = 400
@@ -35,13 +38,13 @@ NEAR = 0.5
 class DemonstrationConfig:
     """How many demonstrations of which kind."""
 
-    count: int = 300
+    count: Annotated[int, Interval(ge=1, le=MAX_DEMONSTRATIONS)] = 300
     """Demonstrations, 1 to 400, each of another training task."""
-    clean_stops: float = 1.0
+    clean_stops: Annotated[float, Interval(ge=0, le=1)] = 1.0
     """Share that says TASK_COMPLETE at the end; the others look around and do not. 0.02 to 0.05 is the seed's way."""
-    near_misses: float = 0.1
+    near_misses: Annotated[float, Interval(ge=0, le=1)] = 0.1
     """Share in which one gold turn is omitted, so that most but not all assertions hold. As many as there are such tasks."""
-    tail: int = 3
+    tail: Annotated[int, Ge(0)] = 3
     """Turns of looking around at the end of a demonstration that does not stop."""
     by_steps: bool = False
     """Choose tasks in proportion to their elementary commands, so that a demonstration shows more; else all are equally likely.
@@ -49,24 +52,18 @@ class DemonstrationConfig:
     quotes: bool = False
     """Put the part of the request that is done above its commands, as a comment, so that a small model need not find it among the
     others while it writes the command."""
-    per_family: int = 0
+    per_family: Annotated[int, Ge(0)] = 0
     """So many of every family first (all, where there are fewer); what is left of `count` is chosen as above."""
     focus: tuple[str, ...] = ()
     """Families to which all that is left of `count` goes, evenly: those of which `per_family` are too few to learn them."""
     variety: bool = False
     """Take of every family those tasks first whose requests are worded unlike what is already taken. A family has a few wordings,
     and a small model fails in the ones that nothing showed it."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
     """Of the choices."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MAX_DEMONSTRATIONS:
-            raise ConfigError(f"count must be in 1..{MAX_DEMONSTRATIONS} demonstrations, got {self.count}. Set 300.")
-        for name in ("clean_stops", "near_misses"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} must be a share in [0, 1], got {getattr(self, name)}.")
-        if self.tail < 0 or self.seed < 0 or self.per_family < 0:
-            raise ConfigError(f"tail, seed and per_family must be >= 0, got {self.tail}, {self.seed} and {self.per_family}.")
+        check_ranges(self)
         if self.focus and not self.per_family:
             raise ConfigError("focus says where the demonstrations beyond per_family go; set per_family, e.g. 4.")
 

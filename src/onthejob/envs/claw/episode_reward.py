@@ -9,10 +9,13 @@ Paid once, with the last step; every turn counts, also the one that says TASK_CO
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from onthejob.envs.claw.grader import Grade
 from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 
 TURN_PENALTY = 0.2
 
@@ -23,18 +26,13 @@ class RewardConfig:
 
     mode: Literal["shaped", "binary"] = "shaped"
     """`shaped` tells near misses and short episodes apart; `binary` only whether everything holds."""
-    turn_penalty: float | None = None
+    turn_penalty: Annotated[float | None, Ge(0)] = None
     """Cost of using all turns, in units of the task, >= 0; 0.2 by default. Only the shaped reward has one."""
 
     def __post_init__(self) -> None:
-        if self.mode not in ("shaped", "binary"):
-            raise ConfigError(f"reward mode must be 'shaped' or 'binary', got {self.mode!r}. Set mode to 'shaped'.")
-        if self.turn_penalty is None:
-            return
-        if self.mode == "binary":
+        check_ranges(self)
+        if self.mode == "binary" and self.turn_penalty is not None:
             raise ConfigError(f"the binary reward has no turn penalty, got {self.turn_penalty}. Leave it out, or use 'shaped'.")
-        if not 0.0 <= self.turn_penalty < float("inf"):
-            raise ConfigError(f"turn_penalty must be finite and >= 0, got {self.turn_penalty}. The default is {TURN_PENALTY}.")
 
     @property
     def penalty(self) -> float:

@@ -11,26 +11,27 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import regex
+from annotated_types import Ge, Gt
 
 from onthejob.envs.claw.task_schema import Assertion, AssertionKind, SeedFile
 from onthejob.envs.claw.workspace import PathKind, Unreadable, Workspace
-from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraderConfig:
     """How much is read."""
 
-    max_bytes: int = 1 << 20
+    max_bytes: Annotated[int, Ge(1)] = 1 << 20
     """Largest file whose contents are searched; a larger one fails its assertion."""
-    regex_s: float = 1.0
+    regex_s: Annotated[float, Gt(0)] = 1.0
     """Seconds per regular expression; one that needs longer fails its assertion."""
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1 or not 0.0 < self.regex_s < float("inf"):
-            raise ConfigError(f"max_bytes must be >= 1 and regex_s > 0, got {self.max_bytes} and {self.regex_s}.")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Interval
 
 from onthejob.envs.claw.sandbox import CommandResult
 from onthejob.envs.claw.stops import stop_table
-from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 
 IGNORED = "Note: only the first bash block was run."
 RESTARTED = "Note: the shell died and was started again; files are kept."
@@ -29,13 +32,13 @@ _CONTROL = re.compile(r"([\x00-\x08\x0b-\x1f\x7f-\x9f])\1*")
 class ProtocolConfig:
     """Limits of an episode."""
 
-    max_turns: int = 12
+    max_turns: Annotated[int, Ge(1)] = 12
     """Replies, of all kinds, after which the episode ends."""
-    command_s: float = 10.0
+    command_s: Annotated[float, Interval(gt=0, le=3_600)] = 10.0
     """Seconds after which a command is killed."""
-    output_chars: int = 4_000
+    output_chars: Annotated[int, Ge(100)] = 4_000
     """Characters shown of stdout and of stderr each."""
-    conversation_chars: int = 24_000
+    conversation_chars: Annotated[int, Ge(1000)] = 24_000
     """Characters of the whole conversation after which the episode ends (`StopReason.CONTEXT`): bounds what an episode costs,
     also with hosted models. The context of a local model is counted in its own tokens, whatever this says."""
     stops: str = "standard"
@@ -49,16 +52,7 @@ class ProtocolConfig:
     commands by heart."""
 
     def __post_init__(self) -> None:
-        if self.max_turns < 1:
-            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --env.protocol.max-turns 12.")
-        if not 0.0 < self.command_s <= 3_600.0:
-            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --env.protocol.command-s 10.")
-        if self.output_chars < 100:
-            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --env.protocol.output-chars 4000.")
-        if self.conversation_chars < 1_000:
-            raise ConfigError(
-                f"conversation_chars must be >= 1000, got {self.conversation_chars}. Set --env.protocol.conversation-chars 24000."
-            )
+        check_ranges(self, "--env.protocol.")
         stop_table(self.stops)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from onthejob.errors import ConfigError
+from annotated_types import Ge, Interval
+
+from onthejob.ranges import check_ranges
 from onthejob.types import Task
 
 
@@ -23,22 +25,17 @@ class Alive(Protocol):
 class Rising:
     """Difficulty from `start` to `end` over `iterations`; a family with too few alive groups is eased back towards `start`."""
 
-    start: float = 0.2
+    start: Annotated[float, Interval(ge=0, le=1)] = 0.2
     """Difficulty in [0, 1] of the first iteration."""
-    end: float = 0.8
+    end: Annotated[float, Interval(ge=0, le=1)] = 0.8
     """Difficulty in [0, 1] from iteration `iterations` on."""
-    iterations: int = 50
-    floor: float = 0.25
+    iterations: Annotated[int, Ge(1)] = 50
+    floor: Annotated[float, Interval(ge=0, le=1)] = 0.25
     """Share of alive groups below which a scenario is eased, in [0, 1]; only once `enough` groups were seen."""
-    enough: int = 16
+    enough: Annotated[int, Ge(1)] = 16
 
     def __post_init__(self) -> None:
-        if not (0.0 <= self.start <= 1.0 and 0.0 <= self.end <= 1.0 and 0.0 <= self.floor <= 1.0):
-            raise ConfigError(
-                f"start, end and floor of a curriculum must be in [0, 1], got {self.start}, {self.end}, {self.floor}."
-            )
-        if self.iterations < 1 or self.enough < 1:
-            raise ConfigError(f"a curriculum needs iterations and enough >= 1, got {self.iterations} and {self.enough}.")
+        check_ranges(self)
 
     def __call__(self, task: Task, iteration: int, statistics: Mapping[str, Alive]) -> Task:
         """`task` at the difficulty of this iteration; a pure function, because a resumed run asks again."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Interval
 
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, Invalid
@@ -12,6 +14,7 @@ from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
 from onthejob.envs.office.tasks import MAX_DAYS
 from onthejob.errors import ConfigError
+from onthejob.ranges import check_ranges
 
 INVALID_KEY = "invalid"
 """Canonical key of every reply that does nothing because it is not usable."""
@@ -23,13 +26,13 @@ class OfficeConfig:
 
     profile: str = "compact"
     """`compact` (about 250 prompt tokens, for small models) or `full` (adds team status, board, memories and reasoning)."""
-    budget: int | None = None
+    budget: Annotated[int | None, Ge(1)] = None
     """Tokens of the user message; sections of lower priority are dropped to fit. Needs a token counter. None leaves the limit to
     who reads (`OfficeObservation.within`)."""
-    retries: int = 0
+    retries: Annotated[int, Interval(ge=0, le=8)] = 0
     """Times an unusable reply may be corrected with growing feedback, 0 to 8. Keep 0 in training, so that the policy feels it.
     The feedback appends to the actor's context and is not part of `budget`."""
-    days: int = 30
+    days: Annotated[int, Interval(ge=1, le=MAX_DAYS)] = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
     crisis_bonus: bool = True
     """Pay the extra for churn prevention while satisfaction is low."""
@@ -43,14 +46,9 @@ class OfficeConfig:
     continue with the script all the same. For `play` and the viewer: training and evaluation keep the script."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.profile not in prompt.PROFILES:
             raise ConfigError(f"profile must be one of {', '.join(prompt.PROFILES)}, got {self.profile!r}.")
-        if not 0 <= self.retries <= 8:
-            raise ConfigError(f"retries must be in 0..8, got {self.retries}.")
-        if not 1 <= self.days <= MAX_DAYS:
-            raise ConfigError(f"days must be in 1..{MAX_DAYS}, got {self.days}.")
-        if self.budget is not None and self.budget < 1:
-            raise ConfigError(f"budget must be at least 1 token or None, got {self.budget}.")
         if self.reflect and self.profile != "full":
             raise ConfigError("reflect needs the memories of the full profile. Set profile to 'full'.")
 
