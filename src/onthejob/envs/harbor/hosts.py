@@ -12,7 +12,7 @@ from typing import Self
 
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.opening import AHEAD
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, HostReport, Layout, Limits, Sandbox, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, HostReport, Limits, Sandbox, SandboxHost, SandboxLayout
 from onthejob.errors import ContractError
 
 OPEN = 8
@@ -103,7 +103,7 @@ class _RootHost:
         limits: Limits | None = None,
         *,
         beside: Mapping[str, Content] | None = None,
-        layout: Layout | None = None,
+        layout: SandboxLayout | None = None,
     ) -> Sandbox:
         with self._hosts.leased(self._root) as host:
             return host.open(files, limits, beside=beside, layout=layout)

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.records import Fact, MemoryKind, Record, made, read_record, read_string, string
 from onthejob.envs.office.reflection import (
+    ActionOutcome,
     SaidText,
-    Tally,
     meta_insights,
     outcome_insights,
     plan_text,
@@ -55,7 +55,7 @@ class Memory(NamedTuple):
     """1 (routine) to 10."""
     kind: MemoryKind
     evidence: tuple[int, ...]
-    outcome: Tally | None
+    outcome: ActionOutcome | None
     accessed: int
     """Turn of the last use."""
 
@@ -72,12 +72,12 @@ _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
 
 
-def _fact(outcome: Tally | None) -> Fact | None:
+def _fact(outcome: ActionOutcome | None) -> Fact | None:
     return None if outcome is None else (outcome.action_type, outcome.target_class, outcome.tries, outcome.wins, outcome.gain)
 
 
 def record(
-    text: str, turn: int, importance: int, *, kind: MemoryKind = MemoryKind.OBSERVATION, outcome: Tally | None = None
+    text: str, turn: int, importance: int, *, kind: MemoryKind = MemoryKind.OBSERVATION, outcome: ActionOutcome | None = None
 ) -> Record:
     """A memory that several streams may hold: make it once for a public event and `add` it to each.
 
@@ -103,7 +103,7 @@ def _slot(number: int, accessed: int, one: Record) -> _Slot:
 
 def _memory(slot: _Slot) -> Memory:
     number, accessed, (text, turn, importance, kind, evidence, fact, _), _ = slot
-    return Memory(number, text, turn, importance, MemoryKind(kind), evidence, Tally(*fact) if fact else None, accessed)
+    return Memory(number, text, turn, importance, MemoryKind(kind), evidence, ActionOutcome(*fact) if fact else None, accessed)
 
 
 class MemoryStream:
@@ -133,7 +133,7 @@ class MemoryStream:
         """The current plan, empty before the first reflection."""
         return self._plan
 
-    def observe(self, text: str, turn: int, *, importance: int | None = None, outcome: Tally | None = None) -> int:
+    def observe(self, text: str, turn: int, *, importance: int | None = None, outcome: ActionOutcome | None = None) -> int:
         """Remember something seen at `turn`, or an own action with its `outcome`, which reflections count; returns its id.
 
         Importance is by rule unless given.
@@ -184,7 +184,7 @@ class MemoryStream:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
         since = [(number, one) for number, _, one, _ in held if number >= self._unread and one[3] == MemoryKind.OBSERVATION]
-        own = tally_up((number, Tally(*one[5])) for number, one in since if one[5] is not None)
+        own = tally_up((number, ActionOutcome(*one[5])) for number, one in since if one[5] is not None)
         added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
         topics = self._topics([(number, one[0]) for number, one in since if one[5] is None])
         if topics:
@@ -193,7 +193,7 @@ class MemoryStream:
             added.append(self._insight(turn, text, evidence, None))
 
         reflected = ((number, one) for number, _, one, _ in sorted(self._held) if one[3] == MemoryKind.REFLECTION)
-        earlier = tally_up((number, Tally(*one[5])) for number, one in reflected if one[5] is not None)
+        earlier = tally_up((number, ActionOutcome(*one[5])) for number, one in reflected if one[5] is not None)
         over = {key: tally for key, tally in earlier.items() if len(tally[1]) >= 2}
         added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
         if added:
@@ -354,7 +354,12 @@ class MemoryStream:
         ]
 
     def _insight(
-        self, turn: int, text: str, evidence: tuple[int, ...], outcome: Tally | None, importance: int = _REFLECTION_IMPORTANCE
+        self,
+        turn: int,
+        text: str,
+        evidence: tuple[int, ...],
+        outcome: ActionOutcome | None,
+        importance: int = _REFLECTION_IMPORTANCE,
     ) -> Memory:
         self.add(made(text, turn, importance, MemoryKind.REFLECTION.value, evidence, _fact(outcome)))
         return _memory(self._held[-1])

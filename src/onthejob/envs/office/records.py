@@ -17,7 +17,7 @@ class MemoryKind(StrEnum):
 
 
 Fact = tuple[str, str, int, int, float]
-"""An `Tally` as a plain tuple, which pickles faster."""
+"""An `ActionOutcome` as a plain tuple, which pickles faster."""
 
 Record = tuple[str, int, int, str, tuple[int, ...], Fact | None, bytes]
 """(text, turn created, importance 1-10, kind, evidence ids, outcome, all that packed): shared between forks and agents, never

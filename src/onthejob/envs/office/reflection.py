@@ -15,7 +15,7 @@ _MARKUP = " -*•#`_\t"
 _LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
 
 
-class Tally(NamedTuple):
+class ActionOutcome(NamedTuple):
     """How own actions of one sort went; one action, or the sum of several."""
 
     action_type: str
@@ -28,20 +28,20 @@ class Tally(NamedTuple):
     """Sum of rewards."""
 
 
-Tally = dict[tuple[str, str], tuple[Tally, list[int]]]
+Tally = dict[tuple[str, str], tuple[ActionOutcome, list[int]]]
 
 
-def tally_up(outcomes: Iterable[tuple[int, Tally]]) -> Tally:
+def tally_up(outcomes: Iterable[tuple[int, ActionOutcome]]) -> Tally:
     """Outcomes summed by what was done to what, with the ids they came from."""
     tally: Tally = {}
     for number, new in outcomes:
         key = (new.action_type, new.target_class)
-        old, numbers = tally.get(key, (Tally(*key, 0, 0, 0.0), []))
-        tally[key] = (Tally(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
+        old, numbers = tally.get(key, (ActionOutcome(*key, 0, 0, 0.0), []))
+        tally[key] = (ActionOutcome(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
     return tally
 
 
-def _extremes(own: Tally) -> tuple[Tally | None, Tally | None]:
+def _extremes(own: Tally) -> tuple[ActionOutcome | None, ActionOutcome | None]:
     """What paid best and what failed worst, each None when nothing did; sorts tried at least twice come first."""
     outcomes = [outcome for outcome, _ in own.values()]
     ranked = sorted(outcomes, key=lambda o: (o.gain / o.tries, o.action_type, o.target_class))
@@ -51,11 +51,11 @@ def _extremes(own: Tally) -> tuple[Tally | None, Tally | None]:
     return best, worst
 
 
-def _said(outcome: Tally) -> str:
+def _said(outcome: ActionOutcome) -> str:
     return f"{outcome.action_type} on {outcome.target_class}" if outcome.target_class else outcome.action_type
 
 
-def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], Tally]]:
+def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], ActionOutcome]]:
     """(sentence, evidence ids, what it is about): at most one on what to continue and one on what to change."""
     found = []
     for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):

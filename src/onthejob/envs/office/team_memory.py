@@ -11,7 +11,7 @@ from typing import Any
 
 from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.company_state import PAINS, CompanyState
-from onthejob.envs.office.memory import Lexicon, MemoryStream, Tally, record, reflection_prompt
+from onthejob.envs.office.memory import ActionOutcome, Lexicon, MemoryStream, record, reflection_prompt
 from onthejob.envs.office.records import MemoryKind, Record, made
 from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
@@ -72,7 +72,7 @@ class TeamMemory:
             target = f" {action.target}" if action.target else ""
             text = f"I did {action.action_type}{target}: {'it worked' if log.changed else 'it changed nothing'}"
             # A model reflects on words alone.
-            counted = None if self._by_model else Tally(action.action_type, subject, 1, int(log.changed), log.earned)
+            counted = None if self._by_model else ActionOutcome(action.action_type, subject, 1, int(log.changed), log.earned)
             own.observe(text, s.turn, outcome=counted)
         if not self._by_model:
             for stream in self._streams.values():
