@@ -60,7 +60,7 @@ class Memory(NamedTuple):
     """Turn of the last use."""
 
 
-_REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
+_INSIGHT_RATING, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
 _USE = struct.Struct("<hH")
 _WIDE = 65_535
 """Turn of last use and id of a memory; an id from here on is this and four bytes."""
@@ -209,7 +209,7 @@ class MemoryStream:
         plan, one that starts with `Importance:` rates memories (id=1..10). Unknown ids are ignored. A reply without usable text
         stores nothing; the reflection counts as done either way.
         """
-        rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
+        rated = _INSIGHT_RATING if importance is None else min(10, max(1, importance))
         added: list[Memory] = []
         plan: SaidText | None = None
         for said in read_reflection(text, {slot[0] for slot in self._held}):
@@ -354,12 +354,7 @@ class MemoryStream:
         ]
 
     def _insight(
-        self,
-        turn: int,
-        text: str,
-        evidence: tuple[int, ...],
-        outcome: ActionOutcome | None,
-        importance: int = _REFLECTION_IMPORTANCE,
+        self, turn: int, text: str, evidence: tuple[int, ...], outcome: ActionOutcome | None, importance: int = _INSIGHT_RATING
     ) -> Memory:
         self.add(made(text, turn, importance, MemoryKind.REFLECTION.value, evidence, _fact(outcome)))
         return _memory(self._held[-1])
