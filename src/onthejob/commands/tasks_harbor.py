@@ -15,7 +15,7 @@ from onthejob.errors import ConfigError
 from onthejob.files import published_file
 
 if TYPE_CHECKING:
-    from onthejob.envs.harbor.engine import Engine, EngineName
+    from onthejob.envs.harbor.container_engine import Engine, EngineName
     from onthejob.envs.harbor.proof import Proof
     from onthejob.envs.harbor.support import Support
 

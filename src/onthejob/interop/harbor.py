@@ -28,7 +28,7 @@ from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Reply
-from onthejob.envs.harbor.engine import Engine, EngineName
+from onthejob.envs.harbor.container_engine import Engine, EngineName
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
 from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, open_images, payload_of
 from onthejob.envs.harbor.packages import HERE, System, system_at

@@ -7,7 +7,7 @@ import math
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, WorkspaceItem
 from onthejob.envs.harbor.base import OF_SANDBOXES, tree_of_root
-from onthejob.envs.harbor.engine import BuildError, Engine
+from onthejob.envs.harbor.container_engine import BuildError, Engine
 from onthejob.envs.harbor.folder import HarborTask
 from onthejob.envs.harbor.hosts import RootHosts
 from onthejob.envs.harbor.image import Image, is_of_system

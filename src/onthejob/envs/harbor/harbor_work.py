@@ -20,7 +20,7 @@ from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, Limi
 from onthejob.envs.claw.work import Work
 from onthejob.envs.claw.workspace import Unreadable
 from onthejob.envs.harbor.built import built_image
-from onthejob.envs.harbor.engine import Engine
+from onthejob.envs.harbor.container_engine import Engine
 from onthejob.envs.harbor.final_tree import RESERVED, links
 from onthejob.envs.harbor.folder import HarborTask, read
 from onthejob.envs.harbor.hosts import RootHosts

@@ -33,7 +33,7 @@ GRACE_S = 5.0
 SAID = 300
 """Characters of an engine's last words that a message quotes."""
 NOT_UNPACKED = ("dev/*", "proc/*", "sys/*", "run/*")
-"""Folders of an image that sandboxes have of their own; device nodes cannot be made by everybody."""
+"""Folders of an image that sandboxes have of their own; only root could make device nodes."""
 
 
 class BuildError(Exception):

@@ -18,7 +18,7 @@ import pytest
 from onthejob.cli import main
 from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.harbor import hosts
-from onthejob.envs.harbor.engine import BuildError, Engine, key_of
+from onthejob.envs.harbor.container_engine import BuildError, Engine, key_of
 from onthejob.envs.harbor.folder import read
 from onthejob.envs.harbor.harbor_work import Images, open_images
 from onthejob.envs.harbor.hosts import RootHosts
@@ -81,9 +81,9 @@ def left_of(name: str, key: str) -> list[str]:
 
 
 TOOL = """RUN printf '#!/bin/sh\\necho made by the tool\\n' > /usr/local/bin/tool && chmod 755 /usr/local/bin/tool
-ENV TOPIC="two words" PATH="/opt/tools:$PATH"
+ENV TOPIC="two words" PATH="/srv/tools:$PATH"
 COPY given.txt /var/log/given.txt
-RUN mkdir -p /opt/tools && cp /usr/local/bin/tool /opt/tools/other && chmod 700 /opt
+RUN mkdir -p /srv/tools && cp /usr/local/bin/tool /srv/tools/other && chmod 700 /srv
 WORKDIR /app
 COPY given.txt .
 RUN mkdir private && chmod 2751 private
@@ -117,7 +117,7 @@ def test_the_image_is_what_its_dockerfile_says(images: Images, tool: Path):
     first = env.reset(as_task(tool))
     assert "It runs in /app, and" in first.messages[0].content
     assert first.messages[1].content.endswith("Files:\ngiven.txt (6 bytes)")
-    look = 'tool; other; echo "$TOPIC"; cat /var/log/given.txt; ls -ld /opt private'
+    look = 'tool; other; echo "$TOPIC"; cat /var/log/given.txt; ls -ld /srv private'
     said = env.step(block(look)).facts["observation"]
     assert said.startswith("exit code: 0\nstdout:\nmade by the tool\nmade by the tool\ntwo words\ngiven\ndrwx------"), said
     assert "\ndrwxr-x--x" in said
@@ -129,9 +129,9 @@ def test_the_image_is_what_its_dockerfile_says(images: Images, tool: Path):
 def test_attacks_earn_nothing(images: Images, tool: Path):
     for attack in (
         "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
-        "mkdir -p /opt/tools; printf '#!/bin/sh\\n' > /opt/tools/tool; chmod 755 /opt/tools/tool; touch /app/answer.txt",
+        "mkdir -p /srv/tools; printf '#!/bin/sh\\n' > /srv/tools/tool; chmod 755 /srv/tools/tool; touch /app/answer.txt",
         "mv /usr/local /local; ln -s /app /usr/local",
-        "printf 'tool() { :; }; export -f tool\\n' > /etc/profile; cp /etc/profile /root/.bashrc; touch /app/answer.txt",
+        "printf 'tool() { :; }; export -f tool\\n' > /etc/profile; cp /etc/profile ~/.bashrc; touch /app/answer.txt",
     ):
         env = environment(images)
         env.reset(as_task(tool))
