@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -70,10 +70,10 @@ class _Range:
     def allows(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
-        if isinstance(value, Collection) and not isinstance(value, str):
+        if isinstance(value, tuple | list | set | frozenset):
             return len(value) >= self.least and (self.members is None or all(map(self.members.allows, value)))
         ends = (one for one in (self.low, self.high) if one is not None)
-        return all(_holds(one, value) for one in ends) and (not self.finite or math.isfinite(value))
+        return all(_holds(one, value) for one in ends) and (not self.finite or math.isfinite(float(value)))
 
     def __str__(self) -> str:
         """`in 1..90`, `in (0, 1]`, `>= 2`, `finite and > 0`, `one of std, none`."""

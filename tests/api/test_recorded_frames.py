@@ -39,6 +39,7 @@ def client(root: Path, tmp_path: Path) -> Iterator[TestClient]:
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "replay.html").write_text(PAGE)
+    (pages / "phaser.js").write_text("export {};")
     with TestClient(create_app(token=TOKEN, hosts=("testserver",), runs=root, pages=pages)) as made:
         yield made
 

@@ -48,11 +48,11 @@ COLLECT = '''
 
 from dataclasses import dataclass
 
-from onthejob.commands.collect_demonstrations import Collecting
+from onthejob.commands.collect_demonstrations import CollectOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectToy(Collecting):
+class CollectToy(CollectOptions):
     """Another way to collect."""
 
     pages: int = 3

@@ -117,7 +117,7 @@ def test_what_a_person_means():
         (("collect", "--policy", "expert-explained"), "writes reasoning, for which the compact prompt does not ask"),
         (("collect", "--env.prompt-budget", "900"), "--env.prompt-budget needs --env.tokenizer here"),
         (("collect", "--gold.count", "3"), "Unrecognized options: --gold.count"),
-        (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),
+        (("collect", "--env", "claw", "--gold.count", "500"), "1..400"),
         (("compare", "noop", "--env", "claw", "--alone", "sales"), "--alone has no effect in claw, which has one role"),
         (("compare", "noop", "--env", "claw", "--limit", "-1"), "limit must be >= 0"),
         (("compare", "expert", "--env", "claw", *CORPUS), "gold, idle, noop"),

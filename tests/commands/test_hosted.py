@@ -113,7 +113,7 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
         (("compare", "heuristic", "expert", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect"),
         (("compare", "heuristic", "--env.reflect", "--env.profile", "full"), "--env.reflect has no effect"),
         (("compare", "base", "--env.reflect"), "reflect needs the memories of the full profile"),
-        (("compare", "base", "--env.prompt-budget", "0"), "budget must be at least 1 token"),
+        (("compare", "base", "--env.prompt-budget", "0"), "budget must be >= 1"),
         (("train", "--env.reflect"), "reflect needs the memories of the full profile"),
         (("train", "--env", "claw", "--env.prompt-budget", "200"), "Unrecognized options: --env.prompt-budget"),
         (("office", "behaviours", "--prompt-budget", "200"), "--prompt-budget has no effect without a model: scripted"),

@@ -104,7 +104,7 @@ def test_patience_says_after_how_many_dead_iterations_a_run_has_converged(call, 
         ended = call("train", *env, "--patience", patience, "--name", f"after{patience}", code=3)
         assert (ended["stop"], ended["iterations"]) == ("pool_converged", patience)
     assert "--patience" in call("train", "--resume", "after1", "--patience", 2, code=2)
-    assert "patience must be >= 1 iteration, got 0" in call("train", *env, "--patience", 0, code=2)
+    assert "patience must be >= 1, got 0" in call("train", *env, "--patience", 0, code=2)
 
 
 def test_decisions_are_branched_without_any_more_code(call, letters: Path, letter_model: Path):

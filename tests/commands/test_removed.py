@@ -107,7 +107,7 @@ def test_what_is_printed_can_be_read_with_a_constant_that_follows_from_the_rest(
     assert main(["train", *words, "--print-config"]) == 0
     file.write_text(capsys.readouterr().out, encoding="utf-8")
     assert printed(capsys, "--config", str(file)) == first
-    made = parse(Train, words, prog="onthejob train")._fitted()
+    made = parse(Train, words, prog="onthejob train").fitted()
     assert made.learner.loss.max_completion_tokens == 48
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.claw import Claw
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.envs.claw.agent_messages import DONE
 from onthejob.envs.claw.env import ClawConfig
 from onthejob.envs.claw.policies import Gold
@@ -48,7 +48,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples"
 
 def office(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     """Branches of two roles of the office, among its partners."""
-    place = Workplace(ref="office", env=Office(days=12 if long else 2))
+    place = NamedEnv(ref="office", env=Office(days=12 if long else 2))
     tasks = place.tasks(Split.TRAIN)[:2]
     random = players_of(place.env, tasks)["random"]
     tokenizer, roles = tiny_tokenizer(), ("sales", "hr")
@@ -64,7 +64,7 @@ def office(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
 
 def claw(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     """Episodes of the claw in real sandboxes; some work, some give up."""
-    place = Workplace(ref="claw", env=Claw(count=64, rules=ClawConfig(protocol=ProtocolConfig(max_turns=4))))
+    place = NamedEnv(ref="claw", env=Claw(count=64, rules=ClawConfig(protocol=ProtocolConfig(max_turns=4))))
     tasks = place.tasks(Split.TRAIN)[: 8 if long else 3]
     gold = Gold(tasks)
 
@@ -77,7 +77,7 @@ def claw(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
 def own(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     """Episodes of an environment that is named by its file."""
     ref = f"{EXAMPLE / 'guess.py'}:Guess"
-    place = Workplace(ref=ref, env=resolve(ref)())
+    place = NamedEnv(ref=ref, env=resolve(ref)())
     return _episodes(
         place, place.tasks(Split.TRAIN)[: 40 if long else 4], lambda observation, seed: str(1 + seed % 9), runtime, workers
     )
@@ -85,10 +85,10 @@ def own(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
 
 def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     """A whole run of a tiny real model: collected, scored, trained, published and recorded."""
-    from onthejob.learn.learner import Learner, LearnerConfig
+    from onthejob.learn.learner import LearnerConfig, LocalLearner
     from onthejob.learn.lora import LoraSpec, attach
     from onthejob.loop import train
-    from onthejob.models.sampler import Sampler
+    from onthejob.models.sampler import LocalSampler
     from onthejob.models.scripted import ScriptedPolicy
     from onthejob.record.store import Run
     from onthejob.rollout.pool import TaskPool
@@ -98,7 +98,7 @@ def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     tiny, roles = tiny_model(seed=0), ("maker", "seller")
     teach(tiny, toy_examples(256, expert_share=0.4), steps=60, batch=24)
     model = attach(tiny.model, roles, LoraSpec(rank=4, alpha=8), seed=1)
-    sampler = Sampler(model, ChatEncoder(tiny.tokenizer))
+    sampler = LocalSampler(model, ChatEncoder(tiny.tokenizer))
     config = TrainConfig(
         iterations=2, collect=CollectConfig(episodes=2, segment_turns=4), branch=BranchConfig(group_size=4, turns=4, worlds=2),
         sampling=Sampling(max_new_tokens=3), library_tasks=2, library_share=0.5, library_per_day=2, scale_states=6,
@@ -107,7 +107,7 @@ def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder), config={"seed": 0}, name="tiny") as run:
         setup = Setup(
             config=config, make_env=ToyWorkplace, pool=TaskPool(toy_tasks(8), seed=0), sampler=sampler, encoder=sampler.chat,
-            learner=Learner(model, roles, config=LearnerConfig(lr=3e-3), seed=0), run=run, roles=roles, runtime=runtime,
+            learner=LocalLearner(model, roles, config=LearnerConfig(lr=3e-3), seed=0), run=run, roles=roles, runtime=runtime,
             partners=dict.fromkeys(roles, ScriptedPolicy(heuristic_reply, version="heuristic")),
         )  # fmt: skip
         result = train(setup)
@@ -118,7 +118,7 @@ def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
 OF: dict[str, Callable[..., str]] = {"office": office, "claw": claw, "own": own, "loop": loop}
 
 
-def _episodes(place: Workplace, tasks: Any, reply: Any, runtime: Runtime | None, workers: int) -> str:
+def _episodes(place: NamedEnv, tasks: Any, reply: Any, runtime: Runtime | None, workers: int) -> str:
     tokenizer, (actor,) = tiny_tokenizer(), place.roles
     with place.opened() as make_env:
         threads = max(1, workers)

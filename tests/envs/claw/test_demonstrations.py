@@ -130,7 +130,7 @@ def test_variety_shows_every_wording_before_it_shows_one_twice(host: SandboxHost
 
 def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
     make_env = partial(ClawEnvironment, host=host)
-    with pytest.raises(ConfigError, match=r"1\.\.400 demonstrations, got 401"):
+    with pytest.raises(ConfigError, match=r"1\.\.400, got 401"):
         DemonstrationConfig(count=401)
     with pytest.raises(ConfigError, match=r"clean_stops must be in \[0, 1\], got 3"):
         DemonstrationConfig(clean_stops=3)

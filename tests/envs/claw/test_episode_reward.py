@@ -50,7 +50,7 @@ def test_bounds_and_order(passed: int, total: int, turns: int, penalty: float):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"mode": "dense"}, "'shaped' or 'binary'"),
+        ({"mode": "dense"}, "one of shaped, binary"),
         ({"turn_penalty": -0.1}, ">= 0"),
         ({"turn_penalty": float("nan")}, ">= 0"),
         ({"mode": "binary", "turn_penalty": 0.2}, "has no turn penalty"),

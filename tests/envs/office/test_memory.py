@@ -16,7 +16,7 @@ from onthejob.envs.office.memory import (
     Lexicon,
     MemoryKind,
     MemoryStream,
-    Tally,
+    ActionOutcome,
     record,
     reflection_prompt,
 )
@@ -153,7 +153,7 @@ def test_bad_numbers_are_refused(stream):
     with pytest.raises(ConfigError, match=r"1\.\.10, got 11"):
         stream.observe("x", 0, importance=11)
     with pytest.raises(ConfigError, match="tries >= 1, got 0"):
-        stream.observe("x", 0, outcome=Tally("RUN_DEMO", "lead", 0, 0, 0.0))
+        stream.observe("x", 0, outcome=ActionOutcome("RUN_DEMO", "lead", 0, 0, 0.0))
     with pytest.raises(ConfigError, match="capacity"):
         MemoryStream(Lexicon(), capacity=0)
 
@@ -165,10 +165,10 @@ def busy(stream: MemoryStream, start: int, turns: int = 70) -> None:
         stream.observe(
             f"demo at turn {turn}",
             turn,
-            outcome=Tally("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0),
+            outcome=ActionOutcome("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0),
         )
         if turn % 2:
-            stream.observe("no answer", turn, outcome=Tally("FOLLOW_UP", "large lead", 1, 0, -0.5))
+            stream.observe("no answer", turn, outcome=ActionOutcome("FOLLOW_UP", "large lead", 1, 0, -0.5))
         if turn % 4 == 0:
             stream.observe("dev says SSO is late", turn)
         stream.observe(f"day {turn // 14} began", turn)
@@ -190,7 +190,7 @@ def test_reflection_counts_outcomes_and_cites_evidence(stream):
     failed = [m.id for m in stream.memories() if m.outcome and m.outcome.action_type == "FOLLOW_UP"]
     best, worst, topics, plan = stream.reflect(70)
     assert best.text == f"RUN_DEMO on fintech lead worked {wins} of 10 times, {wins * 0.15:+.1f} each: it pays."
-    assert best.outcome == Tally("RUN_DEMO", "fintech lead", 10, wins, wins * 1.5)
+    assert best.outcome == ActionOutcome("RUN_DEMO", "fintech lead", 10, wins, wins * 1.5)
     assert worst.text == f"FOLLOW_UP on large lead worked 0 of {len(failed)} times, -0.5 each: something else may be better."
     assert worst.evidence == tuple(failed)
     assert "sso" in topics.text
@@ -227,15 +227,15 @@ def test_reflection_on_nothing_adds_nothing(stream):
 
 
 def test_a_single_success_is_praised_and_not_blamed(stream):
-    stream.observe("won", 1, outcome=Tally("CLOSE_DEAL", "", 1, 1, 10.0))
+    stream.observe("won", 1, outcome=ActionOutcome("CLOSE_DEAL", "", 1, 1, 10.0))
     added = stream.reflect(70)
     assert texts(added) == ["CLOSE_DEAL worked 1 of 1 times, +10.0 each: it pays.", "more CLOSE_DEAL"]
 
 
 def test_what_mostly_works_is_not_called_a_failure(stream):
     for i in range(5):
-        stream.observe("demo", i, outcome=Tally("RUN_DEMO", "lead", 1, 1, 3.0))
-        stream.observe("mail", i, outcome=Tally("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
+        stream.observe("demo", i, outcome=ActionOutcome("RUN_DEMO", "lead", 1, 1, 3.0))
+        stream.observe("mail", i, outcome=ActionOutcome("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
     (insight, plan) = stream.reflect(70)
     assert insight.text == "RUN_DEMO on lead worked 5 of 5 times, +3.0 each: it pays."
     assert plan.text == "more RUN_DEMO on lead"
@@ -354,7 +354,7 @@ out = []
 for turn in range(420):
     stream.observe(" ".join(rng.sample(words, 4)), turn)
     if turn % 7 == 0:
-        outcome = Tally(rng.choice(["A", "B", "C"]), rng.choice(["x", "y"]), 1, rng.randrange(2), rng.random())
+        outcome = ActionOutcome(rng.choice(["A", "B", "C"]), rng.choice(["x", "y"]), 1, rng.randrange(2), rng.random())
         stream.observe("did it", turn, outcome=outcome)
         out.append([memory.text for memory in stream.retrieve(" ".join(rng.sample(words, 5)), turn)])
     if stream.reflection_due(turn):
@@ -403,7 +403,7 @@ def test_a_packed_stream_is_the_stream(said, first):
         if gain is None:
             stream.observe(text, turn)
         else:
-            stream.observe(text, turn, outcome=Tally("RUN_DEMO", text[:9], 10, wins, gain))
+            stream.observe(text, turn, outcome=ActionOutcome("RUN_DEMO", text[:9], 10, wins, gain))
         if turn % 3 == 2:
             stream.retrieve(text, turn)
     if len(said) > 8:
