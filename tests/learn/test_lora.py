@@ -64,7 +64,7 @@ def test_adapters_are_fp32_and_only_the_active_one_is_trained(dtype):
         (["sales", "sales"], {}, "distinct"),
         (["Sales.1"], {}, "cannot name"),
         (["sales"], {"targets": ("no_such_layer",)}, "matches no layer"),
-        (["sales"], {"targets": ()}, "empty"),
+        (["sales"], {"targets": ()}, "targets must be of length >= 1"),
         (["sales"], {"rank": 0}, "rank"),
         (["sales"], {"alpha": 0}, "alpha"),
     ],

@@ -596,7 +596,7 @@ def test_legal_replies_are_listed_only_while_they_are_asked_for(task) -> None:
         ({"retries": -1}, "retries"),
         ({"days": 0}, "days must be in 1..90, got 0"),
         ({"days": 91}, "days"),
-        ({"budget": 0}, "budget must be at least 1"),
+        ({"budget": 0}, "budget must be >= 1"),
         ({"reflect": True}, "reflect needs the memories of the full profile"),
     ],
 )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from onthejob.envs.office.memory import (
     CAPACITY,
     UNRELATED,
+    ActionOutcome,
     Lexicon,
     MemoryKind,
     MemoryStream,
-    ActionOutcome,
     record,
     reflection_prompt,
 )
