@@ -44,11 +44,19 @@ def engine_of(name: str, root: Path) -> str:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(root, arcname=".")
-    try:
-        done = subprocess.run([name, "import", "-", BASE], input=packed.getvalue(), capture_output=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        return f"{name} does not answer"
-    return "" if done.returncode == 0 else f"{name} does not work here: {done.stderr.decode()[-200:]}"
+    # An engine may import and not build: some need more of the machine's control groups than a container allows.
+    for words, given in (
+        (["import", "-", BASE], packed.getvalue()),
+        (["build", "--network", "none", "--tag", f"{BASE}-tried", "-"], f"{SMALL}RUN true\n".encode()),
+        (["image", "rm", f"{BASE}-tried"], b""),
+    ):
+        try:
+            done = subprocess.run([name, *words], input=given, capture_output=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return f"{name} does not answer"
+        if done.returncode:
+            return f"{name} does not work here: {done.stderr.decode()[-200:]}"
+    return ""
 
 
 @pytest.fixture(scope="module")
