@@ -25,8 +25,7 @@ from onthejob.api.report import Report, write_report
 from onthejob.evaluate import EvaluationCache, Team, compare, scripted_team, shifts, source_fingerprint
 from onthejob.evaluate.terminal_tables import comparison_table, differences_table
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
-from onthejob.testing.tiny import Tiny
+from onthejob.testing import Tiny, ToyWorkplace, expert_reply, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.types import Completion, Context, Sampling, Split
 
 ACTORS: tuple[str, ...] = ("maker", "seller")

@@ -16,7 +16,7 @@ ROOT = PACKAGE.parent.parent
 CHECKS = ROOT / "checks"
 
 # Modules that are open to all.
-COMMON = {"types", "calls", "checkout", "errors", "files", "keys", "processes", "progress", "texts"}
+COMMON = {"types", "calls", "checkout", "errors", "files", "keys", "processes", "progress", "setting_ranges", "texts"}
 # The way of the data. A room may import itself, what is `COMMON`, and the rooms named here.
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "keys": set(),
     "processes": set(),
     "progress": set(),
+    "setting_ranges": set(),
     "texts": set(),
     "envs": set(),
     "plugins": {"envs", "interop"},

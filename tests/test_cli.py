@@ -194,7 +194,7 @@ def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--branch.group-size", "1"], ["group_size must be >= 2", "Set --branch.group-size 4"]),
+        (["--branch.group-size", "1"], ["group_size must be >= 2", "Set --branch.group-size 8"]),
         (["--sampling.temperature", "nan"], ["temperature"]),
         (["--learner.lr", "nan"], ["lr"]),
         (["--learner.betas", "nan", "0.9"], ["betas"]),

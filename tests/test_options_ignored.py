@@ -13,6 +13,7 @@ import tyro
 
 from onthejob.claw import Claw
 from onthejob.commands.train import PLACE, Train
+from onthejob.commands.train_checks import check_options
 from onthejob.errors import ConfigError
 
 OF_BRANCHES = {
@@ -102,7 +103,7 @@ def another(options: Any, name: str) -> Any:
 
 def check(env: str, name: str, *, more: dict[str, Any] | None = None) -> None:
     start = Train.starting(env)
-    with_values(start, {**(more or {}), name: another(start, name)})._fitted()._check()
+    check_options(with_values(start, {**(more or {}), name: another(start, name)}).fitted())
 
 
 def test_every_option_is_known_to_these_tests():

@@ -18,6 +18,7 @@ from onthejob.commands.env import flags_of
 from onthejob.commands.env_options import typed
 from onthejob.envs.env import Env
 from onthejob.plugins import BUILT_IN, SCHEMES, resolve
+from onthejob.setting_ranges import advice_on, declared
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
 CHECKS = Path(__file__).parent.parent / "checks"
@@ -104,4 +105,23 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
 
 def test_the_test_sees_messages():
     found = messages(PACKAGE / "rollout/branch.py")
-    assert any("--branch.group-size" in text for _, text in found)
+    assert any("--branch.outcome-weight" in text for _, text in found)
+
+
+CHECKED = re.compile(r'check_ranges\(self, "(--[\w.-]*)"\)')
+
+
+def test_an_option_that_a_range_names_exists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Their messages are made of the setting's name, so they are made here, for every setting with a range."""
+    monkeypatch.setenv("COLUMNS", "200")
+    every = set().union(*(options_of(path, capsys, *BUILT_IN) for path in COMMANDS))
+    every |= {flag for flag, _, _ in flags_of(Claw(), "--env.")}
+    named = set()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(("onthejob", *file.relative_to(PACKAGE).with_suffix("").parts))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (option := CHECKED.search(ast.unparse(node).replace("'", '"'))):
+                kind = getattr(importlib.import_module(module), node.name)
+                named |= {(kind, flag) for name, _ in declared(kind) for flag in OPTION.findall(advice_on(kind, name, option[1]))}
+    assert len(named) > 30
+    assert {(kind.__name__, flag) for kind, flag in named if flag not in every} == set()

@@ -169,7 +169,7 @@ def test_a_turn_passes_the_listed_functions_and_no_other_file(traced: tuple[str,
     assert not missing, f"docs/architecture.md lists these, and the turn did not pass them: {missing}"
     # Between files a turn is handed to listed functions only; the others are helpers of theirs, in the same file.
     handed = {(file, name) for file, name in way.handed if file != SAMPLES}
-    assert {"LiveEpisode.advance", "estimate", "collate", "Learner.update", "policy_loss"} <= {name for _, name in handed}
+    assert {"LiveEpisode.advance", "estimate", "collate", "LocalLearner.update", "policy_loss"} <= {name for _, name in handed}
     assert handed <= {(file, name) for name, file in functions.items()}
 
 

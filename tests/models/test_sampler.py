@@ -101,7 +101,7 @@ def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind,
 
 def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, chat, monkeypatch):
     """Prompts far longer than others get a bucket of their own, whose prompts come and go like the others'."""
-    monkeypatch.setattr("onthejob.models.llama._WORTH", 64)
+    monkeypatch.setattr("onthejob.models.buckets._WORTH", 64)
     model, chat = make_model("llama"), copy.copy(chat)
     # Ends come early and at different times, so that prompts are dropped and others move to their places.
     chat.end_ids = frozenset({2, *range(5, 300, 12)})
@@ -218,7 +218,7 @@ def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat,
     engine = "native" if batch is NativeBatch else "torch"
     sampler = LocalSampler(make_model("llama"), chat, engine=engine)
     together = sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
-    monkeypatch.setattr("onthejob.models.llama.TOGETHER", 1)
+    monkeypatch.setattr("onthejob.models.buckets.TOGETHER", 1)
     sampler = LocalSampler(make_model("llama"), chat, engine=engine)
     assert_same(sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together)
 

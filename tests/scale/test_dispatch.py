@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onthejob.errors import ConfigError, ContractError, ScaleError
 from onthejob.scale.dispatch import AHEAD, ATTEMPTS, Dispatcher
 from onthejob.scale.runtime import Job
-from onthejob.scale.worker_bench import Bench, versions
+from onthejob.scale.worker_bench import WorkerBench, versions
 
 ENDING = 60.0
 """Seconds after which a test that waits for the queue fails instead."""
@@ -58,7 +58,7 @@ class Fake:
         self.ended.set()
 
     def _work(self) -> None:
-        bench, done = Bench(), 0
+        bench, done = WorkerBench(), 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._messages))

@@ -16,7 +16,7 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.scale.placed import Placement, digest
 from onthejob.scale.runtime import Job, Results
-from onthejob.scale.worker_bench import Bench, message, outcomes_of, packed
+from onthejob.scale.worker_bench import WorkerBench, message, outcomes_of, packed
 from onthejob.testing import ScriptedTokens, ToyShell, shell_tasks, tiny_tokenizer
 from onthejob.testing.toy_shell import COMMANDS
 from onthejob.types import Interruptible, Message, Sampling, Scored, Step, StopReason, Task
@@ -29,7 +29,7 @@ class Benches:
 
     def __init__(self, *, loss: float, benches: int = 3, seed: int = 0) -> None:
         self._luck, self._loss = random.Random(seed), loss
-        self._benches = [Bench() for _ in range(benches)]
+        self._benches = [WorkerBench() for _ in range(benches)]
         self.lost = 0
 
     def submit(self, jobs: Sequence[Job]) -> Results:
@@ -37,7 +37,7 @@ class Benches:
         for job in jobs:
             place = zlib.crc32(job.place.encode()) % len(self._benches)
             if self._luck.random() < self._loss:
-                self._benches[place] = Bench()
+                self._benches[place] = WorkerBench()
                 self.lost += 1
             (outcome,) = outcomes_of(self._benches[place].perform(message([packed(job)])))
             found[job.key] = outcome
@@ -129,7 +129,7 @@ def test_an_environment_that_is_not_deterministic_ends_its_episode_when_it_is_lo
     env.reset(task)
     env.step("ls")
     env.step("ls")
-    runtime._benches[0] = Bench()
+    runtime._benches[0] = WorkerBench()
     with pytest.raises(StepError, match=r"step number 1 returned something else.*not deterministic.*task's seed"):
         env.step("ls")
 

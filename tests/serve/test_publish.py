@@ -276,9 +276,9 @@ def test_slots_leave_room_for_a_version_that_is_being_probed():
 def test_options_that_cannot_work_are_refused(workshop: Workshop, tmp_path: Path):
     with pytest.raises(ConfigError, match="roll back"):
         Place(workshop, tmp_path, keep=1)
-    with pytest.raises(ConfigError, match="two token ids"):
+    with pytest.raises(ConfigError, match="ids must be of length >= 2"):
         Probe(ids=(1,))
-    with pytest.raises(ConfigError, match="tolerances"):
+    with pytest.raises(ConfigError, match="mean_tolerance must be <= max_tolerance"):
         Probe(ids=(1, 2), mean_tolerance=2.0, max_tolerance=1.0)
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import decoding_name
 from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, ratio_interval
-from onthejob.ranges import check_ranges
 from onthejob.rollout.branch import Scales
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Sampling
 
 

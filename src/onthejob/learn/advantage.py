@@ -20,7 +20,7 @@ from annotated_types import Ge, Gt, Lt
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn.own import own_advantages
-from onthejob.ranges import Reason, Usual, check_ranges
+from onthejob.setting_ranges import Reason, Usual, check_ranges
 from onthejob.types import Group, StopReason
 
 

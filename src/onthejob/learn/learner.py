@@ -30,7 +30,7 @@ from onthejob.learn.trust_region import policy_kl, share_within, trajectory_chan
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import context_window
 from onthejob.progress import Progress
-from onthejob.ranges import Usual, check_ranges
+from onthejob.setting_ranges import Usual, check_ranges
 from onthejob.types import Group
 
 

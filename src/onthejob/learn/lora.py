@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.targets import ALL_LINEAR, Targets, resolve
-from onthejob.ranges import Usual, check_ranges
+from onthejob.setting_ranges import Usual, check_ranges
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]*")
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
 from onthejob.learn.own import LossTerms, own_loss
-from onthejob.ranges import Usual, check_ranges
+from onthejob.setting_ranges import Usual, check_ranges
 
 Name = Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo", "reinforce", "expected"]
 Correction = Literal["auto", "none", "token_truncate", "sequence_mask"]

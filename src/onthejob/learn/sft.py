@@ -24,7 +24,7 @@ from onthejob.learn.learner import LocalLearner
 from onthejob.learn.optimize import Totals, make_optimizer, optimizer_step
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import refuse_longer
-from onthejob.ranges import Usual, check_ranges
+from onthejob.setting_ranges import Usual, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from onthejob.errors import ConfigError
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 _MARGIN_S = 0.01
 """Before a deadline, so that the breaker's own answer comes first."""

@@ -26,7 +26,7 @@ from annotated_types import Ge, Gt, Interval
 from onthejob.errors import ProviderError
 from onthejob.models.addresses import is_internal
 from onthejob.models.breaker import Admission, Breaker, BreakerConfig
-from onthejob.ranges import Reason, check_ranges
+from onthejob.setting_ranges import Reason, check_ranges
 from onthejob.texts import printable, redacted, secrets_of_headers, without, without_in
 
 log = logging.getLogger(__name__)

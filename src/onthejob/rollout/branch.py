@@ -20,12 +20,12 @@ from annotated_types import Ge, Gt, Interval
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.ranges import Reason, check_ranges
 from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
 from onthejob.rollout.value import branch_value
 from onthejob.scale.local import LocalRuntime
 from onthejob.scale.runtime import Job, Runtime, ordered
+from onthejob.setting_ranges import Reason, check_ranges
 from onthejob.types import (
     Branch,
     Completion,

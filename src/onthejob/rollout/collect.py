@@ -22,7 +22,6 @@ from annotated_types import Ge, Interval
 
 from onthejob.errors import ConfigError
 from onthejob.keys import keyed_seed, keyed_uniform
-from onthejob.ranges import check_ranges
 from onthejob.rollout.branch import (
     BranchConfig,
     BranchFailure,
@@ -44,6 +43,7 @@ from onthejob.rollout.play import act_each, outgrown, policy_for, require_traina
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.segments import Segment, begin_segment, count_origins
 from onthejob.rollout.stand_ins import Habits, Rates
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)

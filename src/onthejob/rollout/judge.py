@@ -26,8 +26,8 @@ from onthejob.files import connected
 from onthejob.models.hosted import Accounts, Price
 from onthejob.models.providers import ChatClient, Question
 from onthejob.models.transport import Outcome, Transport
-from onthejob.ranges import Usual, check_ranges
 from onthejob.rollout.reward import ENV_RETURN
+from onthejob.setting_ranges import Usual, check_ranges
 from onthejob.types import Group, Message, Rubric, StopReason, Trajectory
 
 log = logging.getLogger(__name__)

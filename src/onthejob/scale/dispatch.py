@@ -21,8 +21,8 @@ from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError
 from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.worker_bench import Outcome, differing, message, outcomes_of, packed, versions
-from onthejob.scale.worker_hands import Batch, Hand, Item, Message, Worker
+from onthejob.scale.worker_bench import JobOutcome, differing, message, outcomes_of, packed, versions
+from onthejob.scale.worker_hands import DispatchedItem, Hand, HandMessage, JobBatch, Worker
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Dispatcher:
         # Owned by the thread.
         self._staff: dict[int, Worker] = {}
         self._numbers, self._order = count(), count()
-        self._heap: list[tuple[float, int, Item]] = []
+        self._heap: list[tuple[float, int, DispatchedItem]] = []
         self._homes: dict[str, int] = {}
         self._rates: dict[str, float] = {}
         self._waiting = 0.0
@@ -103,8 +103,8 @@ class Dispatcher:
     def submit(self, jobs: Sequence[Job]) -> Results:
         """As `Runtime.submit`."""
         check_keys(jobs)
-        batch = Batch(keys=tuple(job.key for job in jobs))
-        items = [Item(batch=batch, job=packed(job), work=job.work, limit_s=job.limit_s) for job in jobs]
+        batch = JobBatch(keys=tuple(job.key for job in jobs))
+        items = [DispatchedItem(batch=batch, job=packed(job), work=job.work, limit_s=job.limit_s) for job in jobs]
         if not items:
             return dict
         self.start()
@@ -189,7 +189,7 @@ class Dispatcher:
         self._staff[number] = Worker(hand=hand, started=time.monotonic(), number=number, answer=ready)
         ready.add_done_callback(lambda future: self._events.put(("ready", number, future)))
 
-    def _take(self, items: Sequence[Item]) -> None:
+    def _take(self, items: Sequence[DispatchedItem]) -> None:
         if self._failure is not None:
             for item in items:
                 self._end_batch(item.batch, self._failure)
@@ -198,7 +198,7 @@ class Dispatcher:
         for item in items:
             self._queue(item)
 
-    def _queue(self, item: Item) -> None:
+    def _queue(self, item: DispatchedItem) -> None:
         home = self._staff.get(self._homes.get(item.job.place, -1)) if item.job.place else None
         if home is not None:
             home.own.append(item)
@@ -221,7 +221,7 @@ class Dispatcher:
         worker.ready = True
         self._failed_starts = 0
 
-    def _answered(self, number: int, sent: Message, future: Future[bytes]) -> None:
+    def _answered(self, number: int, sent: HandMessage, future: Future[bytes]) -> None:
         worker = self._staff.get(number)
         if worker is None or not worker.held or sent not in worker.held:
             return  # of a worker that is given up: its jobs are done elsewhere
@@ -244,7 +244,7 @@ class Dispatcher:
                 item.batch.over.set()
         self._count(-len(sent.items))
 
-    def _learn(self, item: Item, outcome: Outcome) -> None:
+    def _learn(self, item: DispatchedItem, outcome: JobOutcome) -> None:
         rate = outcome.seconds / item.work
         known = self._rates.get(item.job.function)
         self._rates[item.job.function] = rate if known is None else 0.8 * known + 0.2 * rate
@@ -298,23 +298,23 @@ class Dispatcher:
             sending = False
             for worker in sorted(self._staff.values(), key=lambda one: len(one.held)):
                 if worker.ready and len(worker.held) < AHEAD and (items := self._next(worker)):
-                    sent = Message(items=items, sent=time.monotonic())
+                    sent = HandMessage(items=items, sent=time.monotonic())
                     worker.held.append(sent)
                     sent.answer = worker.hand.do(message([item.job for item in items]))
                     sent.answer.add_done_callback(partial(self._done, worker.number, sent))
                     sending = True
 
-    def _done(self, number: int, sent: Message, future: Future[bytes]) -> None:
+    def _done(self, number: int, sent: HandMessage, future: Future[bytes]) -> None:
         # In a thread of the backend.
         self._events.put(("done", number, sent, future))
 
-    def _next(self, worker: Worker) -> list[Item]:
+    def _next(self, worker: Worker) -> list[DispatchedItem]:
         """The items of the worker's next message; none when nothing waits for it."""
         while worker.own:
             item = worker.own.popleft()
             if not self._dropped(item):
                 return [item]
-        found: list[Item] = []
+        found: list[DispatchedItem] = []
         seconds = 0.0
         while self._heap:
             item = self._heap[0][2]
@@ -342,7 +342,7 @@ class Dispatcher:
         """Seconds of work of a message: less towards the end, so that all workers end at about the same time."""
         return min(MESSAGE_S, rate * self._waiting / (2 * max(1, len(self._staff))))
 
-    def _dropped(self, item: Item) -> bool:
+    def _dropped(self, item: DispatchedItem) -> bool:
         """True for an item whose batch has failed; it is counted as gone."""
         if item.batch.over.is_set():
             self._count(-1)
@@ -354,7 +354,7 @@ class Dispatcher:
             self._queued += change
             self._room.notify_all()
 
-    def _end_batch(self, batch: Batch, failure: OnTheJobError) -> None:
+    def _end_batch(self, batch: JobBatch, failure: OnTheJobError) -> None:
         if not batch.over.is_set():
             batch.failure = failure
             batch.over.set()

@@ -17,7 +17,7 @@ from onthejob.errors import ConfigError, ScaleError
 from onthejob.processes import end_with_parent
 from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.worker_bench import Bench, message, outcomes_of, packed, versions
+from onthejob.scale.worker_bench import WorkerBench, message, outcomes_of, packed, versions
 from onthejob.types import Environment
 
 KILL_S = 5.0
@@ -39,7 +39,7 @@ class LocalRuntime:
             raise ConfigError(f"workers must be >= 0, got {workers}. Use 0 to work in this process.")
         self.workers = workers
         self._queue = Dispatcher(ProcessHand, workers) if workers else None
-        self._bench = Bench()
+        self._bench = WorkerBench()
 
     def submit(self, jobs: Sequence[Job]) -> Results:
         """As `Runtime.submit`."""
@@ -129,7 +129,7 @@ def _serve(pipe: Connection) -> None:
     end_with_parent()
     # Ctrl-C reaches all processes of a terminal; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    bench = Bench()
+    bench = WorkerBench()
     with suppress(EOFError, OSError):
         while (jobs := pipe.recv()) is not None:
             pipe.send(bench.perform(jobs) if jobs else versions())

@@ -31,7 +31,7 @@ from onthejob.scale.placed import Placement
 from onthejob.scale.runtime import Job, Results
 from onthejob.scale.scale_config import ScaleConfig
 from onthejob.scale.surroundings import carried, confine, passed
-from onthejob.scale.worker_bench import Bench, packed, versions
+from onthejob.scale.worker_bench import WorkerBench, packed, versions
 from onthejob.types import Environment
 
 HEAD_S = 120.0
@@ -106,7 +106,7 @@ class Actor:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         confine(os.environ, given)
-        self._bench = Bench()
+        self._bench = WorkerBench()
 
     def versions(self) -> dict[str, str]:
         """As `worker_bench.versions`."""

@@ -23,7 +23,7 @@ CHANGES = ("reset", "step", "interrupt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class EnvCall:
     """One call of an environment's method."""
 
     method: str
@@ -44,7 +44,9 @@ class _Held:
         self.env.close()
 
 
-def perform(shelf: dict[str, Any], make_env: Callable[[], Environment], before: tuple[Call, ...], call: Call) -> tuple[Any, str]:
+def perform(
+    shelf: dict[str, Any], make_env: Callable[[], Environment], before: tuple[EnvCall, ...], call: EnvCall
+) -> tuple[Any, str]:
     """Make `call` in an environment that has been through `before`; a job.
 
     Returns:
@@ -100,7 +102,7 @@ def _read(observation: Observation) -> tuple[Any, ...]:
     return observation.actor, str(observation.kind), observation.fresh, messages
 
 
-def _called(env: Any, call: Call) -> Any:
+def _called(env: Any, call: EnvCall) -> Any:
     match call.method:
         case "reset":
             return env.reset(call.argument)
@@ -133,7 +135,7 @@ class Placement:
         env = make_env()
         try:
             kinds = {
-                (False, False): Placed,
+                (False, False): PlacedEnvironment,
                 (True, False): PlacedScored,
                 (False, True): PlacedInterruptible,
                 (True, True): PlacedBoth,
@@ -148,12 +150,12 @@ class Placement:
         return self._kind(self._runtime, self._make_env, f"{self.name}-{next(self._numbers)}", self._limit_s)
 
 
-class Placed:
+class PlacedEnvironment:
     """Stands for an environment in a worker; an `Environment`."""
 
     def __init__(self, runtime: Runtime, make_env: Callable[[], Environment], place: str, limit_s: float) -> None:
         self._runtime, self._make_env, self._place, self._limit_s = runtime, make_env, place, limit_s
-        self._before: tuple[Call, ...] = ()
+        self._before: tuple[EnvCall, ...] = ()
         self._open = False
 
     def reset(self, task: Task) -> Observation:
@@ -177,10 +179,10 @@ class Placed:
 
     def _do(self, method: str, argument: Any = None) -> Any:
         self._open = True
-        call = Call(method=method, argument=argument)
+        call = EnvCall(method=method, argument=argument)
         result, found = self._submit("onthejob.scale.placed:perform", (self._make_env, self._before, call))
         if method in CHANGES:
-            self._before = (*self._before, Call(method=method, argument=argument, digest=found))
+            self._before = (*self._before, EnvCall(method=method, argument=argument, digest=found))
         return result
 
     def _submit(self, function: str, arguments: tuple[Any, ...]) -> Any:
@@ -188,7 +190,7 @@ class Placed:
         return self._runtime.submit([job])()[job.key]
 
 
-class PlacedScored(Placed):
+class PlacedScored(PlacedEnvironment):
     """The same; `Scored`."""
 
     def scores(self, reply: str) -> Mapping[str, float]:
@@ -196,7 +198,7 @@ class PlacedScored(Placed):
         return self._do("scores", reply)
 
 
-class PlacedInterruptible(Placed):
+class PlacedInterruptible(PlacedEnvironment):
     """The same; `Interruptible`."""
 
     def interrupt(self, stop: StopReason) -> Step:

@@ -35,7 +35,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """What became of one job."""
 
     key: str
@@ -83,12 +83,12 @@ def message(jobs: Sequence[Packed]) -> bytes:
     return pickle.dumps(tuple(jobs), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def outcomes_of(answer: bytes) -> tuple[Outcome, ...]:
+def outcomes_of(answer: bytes) -> tuple[JobOutcome, ...]:
     """What `perform` returned."""
     return pickle.loads(answer)
 
 
-class Bench:
+class WorkerBench:
     """The place of one worker: does messages of jobs, one at a time."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Bench:
                     held.close()
         self._shelves.clear()
 
-    def _outcome(self, job: Packed) -> Outcome:
+    def _outcome(self, job: Packed) -> JobOutcome:
         started = time.perf_counter()
         said = ""
         try:
@@ -120,7 +120,7 @@ class Bench:
             said = f"what {job.function} returned cannot be sent between processes: {raised}. Use plain values."
             value = pickle.dumps(ContractError(said))
         seconds, kept = time.perf_counter() - started, job.place in self._shelves
-        return Outcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept)
+        return JobOutcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept)
 
     def _call(self, job: Packed) -> Any:
         arguments = pickle.loads(job.arguments)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from onthejob.errors import OnTheJobError
-from onthejob.scale.worker_bench import Outcome, Packed
+from onthejob.scale.worker_bench import JobOutcome, Packed
 
 
 class Hand(Protocol):
@@ -35,20 +35,20 @@ class Hand(Protocol):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Batch:
+class JobBatch:
     """Jobs that were submitted together."""
 
     keys: tuple[str, ...]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, JobOutcome] = field(default_factory=dict)
     failure: OnTheJobError | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Item:
+class DispatchedItem:
     """A job that waits or is being done."""
 
-    batch: Batch
+    batch: JobBatch
     job: Packed
     work: float
     limit_s: float
@@ -56,10 +56,10 @@ class Item:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Message:
+class HandMessage:
     """Jobs that a worker was sent together."""
 
-    items: list[Item]
+    items: list[DispatchedItem]
     sent: float
     """When the worker began it, or had it sent."""
     answer: Future[bytes] | None = None
@@ -75,8 +75,8 @@ class Worker:
     number: int
     answer: Future[Mapping[str, str]] | None = None
     ready: bool = False
-    held: deque[Message] = field(default_factory=deque)
-    own: deque[Item] = field(default_factory=deque)
+    held: deque[HandMessage] = field(default_factory=deque)
+    own: deque[DispatchedItem] = field(default_factory=deque)
     """Waiting jobs of the places whose shelves it has."""
 
     @property

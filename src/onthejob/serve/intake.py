@@ -36,7 +36,7 @@ from onthejob.learn.adapter_files import (
 from onthejob.models.adapter_config import CONFIG, AdapterShape, parse_object, shape_of_config
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, parse_log_logit_scale
 from onthejob.models.targets import matches
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Adapter
 
 _FILES = frozenset({WEIGHTS, CONFIG, META})

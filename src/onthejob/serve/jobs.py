@@ -33,7 +33,7 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (key TEXT PRIMARY KEY, state TEXT N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ClaimedJob:
     """A job as recorded."""
 
     key: str
@@ -62,7 +62,7 @@ class Jobs:
         """Close the file."""
         self._db.close()
 
-    def claim(self, key: str) -> Job:
+    def claim(self, key: str) -> ClaimedJob:
         """Take the job, or learn what became of it. Exactly one of any number of simultaneous askers gets `claimed`."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
@@ -110,30 +110,30 @@ class Jobs:
         with self._lock:
             self._db.execute("DELETE FROM jobs WHERE key = ? AND state = 'done'", (key,))
 
-    def _decide(self, key: str, found: tuple[str, str, int, str] | None) -> Job:
+    def _decide(self, key: str, found: tuple[str, str, int, str] | None) -> ClaimedJob:
         if found is None:
             self._db.execute("INSERT INTO jobs (key, state, owner, attempt) VALUES (?, 'running', ?, 1)", (key, self._owner))
-            return Job(key=key, state="claimed", attempt=1, result={})
+            return ClaimedJob(key=key, state="claimed", attempt=1, result={})
         state, owner, attempt, result = found
         if state == "failed" and {"deaths", "cancelled"} & json.loads(result).keys() and not is_alive(owner):
             return self._take(key, 1)
         if state in ("done", "failed"):
-            return Job(key=key, state=state, attempt=attempt, result=json.loads(result))  # type: ignore[arg-type]
+            return ClaimedJob(key=key, state=state, attempt=attempt, result=json.loads(result))  # type: ignore[arg-type]
         if is_alive(owner):
-            return Job(key=key, state="running", attempt=attempt, result={})
+            return ClaimedJob(key=key, state="running", attempt=attempt, result={})
         if boot_of(owner) != boot_of(self._owner):
             return self._take(key, attempt)
         if attempt >= MAX_ATTEMPTS:
             error = {"error": f"{attempt} workers died on it. {REMEDY}", "deaths": attempt}
             sql = "UPDATE jobs SET state = 'failed', owner = ?, result = ? WHERE key = ?"
             self._db.execute(sql, (self._owner, json.dumps(error), key))
-            return Job(key=key, state="failed", attempt=attempt, result=error)
+            return ClaimedJob(key=key, state="failed", attempt=attempt, result=error)
         return self._take(key, attempt + 1)
 
-    def _take(self, key: str, attempt: int) -> Job:
+    def _take(self, key: str, attempt: int) -> ClaimedJob:
         sql = "UPDATE jobs SET state = 'running', owner = ?, attempt = ?, result = '' WHERE key = ?"
         self._db.execute(sql, (self._owner, attempt, key))
-        return Job(key=key, state="claimed", attempt=attempt, result={})
+        return ClaimedJob(key=key, state="claimed", attempt=attempt, result={})
 
     def _end(self, key: str, state: str, result: Mapping[str, Any]) -> None:
         with self._lock:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from annotated_types import Gt, MinLen
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ServeError
-from onthejob.ranges import check_ranges
 from onthejob.serve.intake import Intake
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Adapter
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval
 
 from onthejob.errors import ConfigError, ServeError
-from onthejob.ranges import Reason, check_ranges
 from onthejob.serve.freed import Freed, Meter, account
 from onthejob.serve.intake import BaseShape
 from onthejob.serve.publish import Slots
 from onthejob.serve.supervisor import Child, MemoryUse, check_port, free_port, wait_until
 from onthejob.serve.vllm import WITHOUT_LOADING, VllmClient, VllmOptions
+from onthejob.setting_ranges import Reason, check_ranges
 from onthejob.types import Adapter
 
 log = logging.getLogger(__name__)

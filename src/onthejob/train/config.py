@@ -12,9 +12,9 @@ from annotated_types import Ge, Interval
 from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.sharing import PER_ROLE
-from onthejob.ranges import Usual, check_ranges
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
+from onthejob.setting_ranges import Usual, check_ranges
 from onthejob.types import Sampling
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class TrainConfig:
     """How the returns of a group become advantages."""
     sampling: Sampling = field(default_factory=Sampling)
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
-    max_turns: NotAnOption[Annotated[int, Ge(1)]] = 1_000
+    max_turns: NotAnOption[Annotated[int, Ge(1), Usual("The environment has its own.")]] = 1_000
     """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library); in `onthejob train` the
     environment's."""
     opponents: str = "present"
@@ -67,7 +67,7 @@ class TrainConfig:
     library_tasks: Annotated[int, Ge(0)] = 8
     """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library. Segments among
     partners continue to start from these states, the others from where current play got."""
-    library_share: NotAnOption[Annotated[float, Interval(gt=0, le=1)]] = 0.2
+    library_share: NotAnOption[Annotated[float, Interval(gt=0, le=1), Usual("0.2 is usual.")]] = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
     library_refresh: Annotated[int, Ge(0)] = 0
     """Tasks that the stand-ins of the policies play at the start and after every iteration, and of whose states `library_share`

@@ -26,7 +26,7 @@ from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.quotes import quoted
 from onthejob.envs.claw.task_schema import AssertionKind, ClawTask, FileKind
 from onthejob.errors import ConfigError
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Environment, Message, Split, Task
 
 MAX_DEMONSTRATIONS = 400

@@ -15,7 +15,7 @@ from annotated_types import Ge
 
 from onthejob.envs.claw.grader import Grade
 from onthejob.errors import ConfigError
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 TURN_PENALTY = 0.2
 

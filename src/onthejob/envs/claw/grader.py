@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt
 
 from onthejob.envs.claw.task_schema import Assertion, AssertionKind, SeedFile
 from onthejob.envs.claw.workspace import PathKind, Unreadable, Workspace
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

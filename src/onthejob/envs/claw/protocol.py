@@ -19,7 +19,7 @@ from annotated_types import Ge, Interval
 
 from onthejob.envs.claw.sandbox import CommandResult
 from onthejob.envs.claw.stops import stop_table
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 IGNORED = "Note: only the first bash block was run."
 RESTARTED = "Note: the shell died and was started again; files are kept."

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 
 from annotated_types import Ge, Interval
 
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 from onthejob.types import Task
 
 

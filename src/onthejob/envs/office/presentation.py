@@ -14,7 +14,7 @@ from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
 from onthejob.envs.office.tasks import MAX_DAYS
 from onthejob.errors import ConfigError
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 INVALID_KEY = "invalid"
 """Canonical key of every reply that does nothing because it is not usable."""

@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from onthejob.envs.claw.sandbox.arguments import BESIDE, INSIDE_UID
 from onthejob.errors import ConfigError
-from onthejob.ranges import check_ranges
+from onthejob.setting_ranges import check_ranges
 
 MIB = 1 << 20
 WORKSPACE = "/work"

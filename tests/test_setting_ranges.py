@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, Gt, Interval, IsFinite, MinLen
 
 from onthejob.errors import ConfigError
-from onthejob.ranges import Reason, Usual, check_ranges
+from onthejob.setting_ranges import Reason, Usual, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

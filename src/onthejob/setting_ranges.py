@@ -47,14 +47,14 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class SettingRange:
     """What one setting may be."""
 
     low: Ge | Gt | None = None
     high: Le | Lt | None = None
     least: int = 0
     """Members of a collection at least."""
-    members: _Range | None = None
+    members: SettingRange | None = None
     """What each member of a collection may be."""
     choices: tuple[Any, ...] = ()
     finite: bool = False
@@ -103,22 +103,21 @@ def check_ranges(settings: Any, option: str = "") -> None:
     Raises:
         ConfigError: names the setting, what is allowed, the value met, and what to take.
     """
-    for name, allowed in _declared(type(settings)):
+    for name, allowed in declared(type(settings)):
         value = getattr(settings, name)
         if value is not None and not allowed.allows(value):
             reason = f" {allowed.reason}" if allowed.reason else ""
             shown = repr(value) if isinstance(value, str) else value
-            raise ConfigError(
-                f"{name} must be {allowed}{reason}, got {shown}. {_advice(settings, name, allowed, option)}".rstrip()
-            )
+            advice = advice_on(type(settings), name, option)
+            raise ConfigError(f"{name} must be {allowed}{reason}, got {shown}. {advice}".rstrip())
 
 
-def _advice(settings: Any, name: str, allowed: _Range, option: str) -> str:
-    if allowed.usual:
-        return allowed.usual
-    default = next(one.default for one in fields(settings) if one.name == name)
-    if default is MISSING:
-        return ""
+def advice_on(kind: type[Any], name: str, option: str = "") -> str:
+    """The sentence that ends a refusal of a setting: what is usual, else the option with its default; empty without either."""
+    usual = dict(declared(kind))[name].usual
+    default = next(one.default for one in fields(kind) if one.name == name)
+    if usual or default is MISSING:
+        return usual
     if default is None:
         return "Leave it out."
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
@@ -126,26 +125,26 @@ def _advice(settings: Any, name: str, allowed: _Range, option: str) -> str:
 
 
 @cache
-def _declared(kind: type[Any]) -> tuple[tuple[str, _Range], ...]:
-    """Name and range of the settings that have one."""
+def declared(kind: type[Any]) -> tuple[tuple[str, SettingRange], ...]:
+    """Name and range of the settings of a dataclass that have one."""
     hints = get_type_hints(kind, include_extras=True)
     found = ((one.name, _range_of(hints[one.name])) for one in fields(kind) if one.init)
     return tuple((name, allowed) for name, allowed in found if not allowed.empty)
 
 
-def _range_of(hint: Any, metadata: tuple[Any, ...] = ()) -> _Range:
+def _range_of(hint: Any, metadata: tuple[Any, ...] = ()) -> SettingRange:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _range_of(args[0], (*args[1:], *metadata))
     if origin in (Union, UnionType):
         named = [one for one in args if one is not NoneType]
         # Of several types none is checked: what is written as a string may be a name of the user's.
-        return _range_of(named[0], metadata) if len(named) == 1 else _Range()
+        return _range_of(named[0], metadata) if len(named) == 1 else SettingRange()
     stated = list(_flat(metadata))
     low = next((one for one in stated if isinstance(one, Ge | Gt)), None)
     high = next((one for one in stated if isinstance(one, Le | Lt)), None)
     members = _range_of(args[0]) if origin in (tuple, list, frozenset, set) and args else None
-    return _Range(
+    return SettingRange(
         low=low,
         high=high,
         least=next((one.min_length for one in stated if isinstance(one, MinLen)), 0),
