@@ -67,7 +67,7 @@ def draw(target: Path) -> None:
         axes.text(4_000, place, bar.text, va="center", color="#1a1a1a", weight="bold" if bar.team == "grpo" else "normal")
     axes.set_yticks(list(places), [TEAMS[bar.team] for bar in shown])
     axes.set_xlim(0, 360_000)
-    axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.0f}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"${value / 1000:,.0f}k")
     axes.set_xlabel("company value after 30 days, mean and 95 % interval")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
