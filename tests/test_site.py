@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from .test_readme import script
 
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted(path.stem for path in (ROOT / "docs/tutorials").glob("*.md"))
+BRIEF = ("hosted_model", "reading_a_run")
+"""Tutorials that train nothing for minutes: continuous integration runs them."""
 DOCS_PYTHON = ROOT / ".venv-docs/bin/python"
 
 
@@ -63,8 +66,10 @@ def test_the_packages_that_build_the_documentation_are_locked():
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_a_tutorial_runs_as_a_notebook(name: str, tmp_path: Path):
+def test_a_tutorial_runs_as_a_notebook(name: str, tmp_path: Path, counts: Callable[[int, int], int]):
     """In an empty folder, by an interpreter that has the package's dependencies; its outputs are kept."""
+    if name not in BRIEF and not counts(0, 1):
+        pytest.skip("trains for minutes: `make acceptance` and `make tutorials` run it")
     if not DOCS_PYTHON.exists():
         pytest.skip("needs .venv-docs; `make docs` makes it")
     words = [str(DOCS_PYTHON), str(ROOT / "docs/scripts/notebooks.py"), name, "--out", str(tmp_path)]

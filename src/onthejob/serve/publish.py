@@ -3,6 +3,8 @@
 Every version has a new name and a new path; nothing is ever loaded in place (a server would re-read it at every step and mix its
 cached prefixes). Traffic moves only after the server has shown that it computes the same numbers as the trainer; until then, and
 when anything fails, the version before stays in its place.
+
+Training calls `publish` in `train/state.py`, which calls `Sampler.publish`; a sampler on a server publishes by what stands here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The run that a tracker is opened with; `onthejob.types.Tracker` is the contract.
+"""The run that a tracker is opened with.
+
+`Tracker` in `types/services.py` is the contract, `KINDS` in `track/place.py` lists the built-in ones, each in a `to_NAME.py`.
 
 A tracker runs in a process of its own, outside the loop. It may hang, refuse or raise without any effect on the run.
 """

@@ -5,6 +5,8 @@
 `stage` pays pipeline transitions by the seed's asymmetric table, `kpi` is the change of the role's potential (so that cycles
 pay nothing), `action` pays effects (never the attempt), `collaboration` pays when another role's artefact or message was used,
 `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
+
+A new effect is a row of `EFFECTS`; the handler of the action that causes it (`handlers/`) calls `TurnLog.effect` with its name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from onthejob.envs.office.roles import TRAINED_ROLES, Role
 
 PARTS: tuple[str, ...] = ("stage", "kpi", "action", "collaboration", "penalty", "base")
 ORDER = tuple(str(role) for role in Role)
-_STAGE, _KPI, _ACTION, _COLLAB, _PENALTY, _BASE = range(6)
+_STAGE, _KPI, _ACTION, _COLLAB, _PENALTY, _BASE = range(len(PARTS))
 
 #                        ceo   dev   mkt   sales content hr   customer
 STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
@@ -140,7 +142,7 @@ class TurnLog:
         self.state = state
         self.turn = state.turn
         """The turn that is played."""
-        self.lines = [[0.0] * 6 for _ in ORDER]
+        self.lines = [[0.0] * len(PARTS) for _ in ORDER]
         """Role, in `ORDER` -> the six parts, in the order of `PARTS`."""
         self.notes: list[str] = []
         """Public facts of the turn, for the record and the memories."""
