@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple, Protocol, Self
-
-from annotated_types import Ge
+from typing import NamedTuple, Protocol, Self
 
 from onthejob.envs.claw.sandbox.arguments import BESIDE, INSIDE_UID
 from onthejob.errors import ConfigError
-from onthejob.setting_ranges import check_ranges
 
 MIB = 1 << 20
 WORKSPACE = "/work"
@@ -31,31 +28,31 @@ DIED = 137
 class Limits:
     """What one sandbox may use. All are enforced by the kernel; which of them are active is in the host's report."""
 
-    workspace_bytes: Annotated[int, Ge(4_096)] = 64 * MIB
+    workspace_bytes: int = 64 * MIB
     """Size of the workspace, bytes; writing more is ENOSPC."""
-    workspace_files: Annotated[int, Ge(4)] = 8_192
+    workspace_files: int = 8_192
     """Files and folders in the workspace; creating more is ENOSPC."""
-    tmp_bytes: Annotated[int, Ge(4_096)] = 32 * MIB
+    tmp_bytes: int = 32 * MIB
     """Size of `/tmp` and `/dev/shm` together, bytes."""
-    tmp_files: Annotated[int, Ge(4)] = 2_048
+    tmp_files: int = 2_048
     """Files and folders in `/tmp` and `/dev/shm` together."""
-    processes: Annotated[int, Ge(4)] = 64
+    processes: int = 64
     """Processes and threads alive at once, pid 1 included; forking more is EAGAIN."""
-    memory_bytes: Annotated[int, Ge(32 * MIB)] = 256 * MIB
+    memory_bytes: int = 256 * MIB
     """Memory of all processes and of the files in memory together, bytes. Active with a memory cgroup only."""
-    address_bytes: Annotated[int, Ge(64 * MIB)] = 1_024 * MIB
+    address_bytes: int = 1_024 * MIB
     """Address space of one process, bytes."""
-    file_bytes: Annotated[int, Ge(4_096)] = 64 * MIB
+    file_bytes: int = 64 * MIB
     """Size of one file, bytes; more is SIGXFSZ."""
-    open_files: Annotated[int, Ge(16)] = 256
+    open_files: int = 256
     """File descriptors of one process."""
-    output_bytes: Annotated[int, Ge(2)] = 16_384
+    output_bytes: int = 16_384
     """How much of stdout, and of stderr, is kept, bytes; the true size is always reported."""
-    command_bytes: Annotated[int, Ge(1)] = MIB
+    command_bytes: int = MIB
     """Longest command, UTF-8 bytes; a longer one is not run."""
-    start_s: Annotated[float, Ge(0.1)] = 60.0
+    start_s: float = 60.0
     """Seconds a sandbox may take to start."""
-    grace_s: Annotated[float, Ge(0.1)] = 30.0
+    grace_s: float = 30.0
     """Outer wall clock: seconds after a command's timeout in which pid 1 must have answered; then the sandbox is restarted."""
 
     def __post_init__(self) -> None:
@@ -64,7 +61,13 @@ class Limits:
         Raises:
             ConfigError: A limit is below its minimum.
         """
-        check_ranges(self)
+        minimum = {"processes": 4, "address_bytes": 64 * MIB, "memory_bytes": 32 * MIB, "open_files": 16}
+        minimum |= {"workspace_bytes": 4_096, "workspace_files": 4, "tmp_bytes": 4_096, "tmp_files": 4}
+        minimum |= {"file_bytes": 4_096, "output_bytes": 2, "command_bytes": 1, "start_s": 0.1, "grace_s": 0.1}
+        # Not by `setting_ranges`: `make sandbox` runs this before any package is installed.
+        for name, least in minimum.items():
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"sandbox limit {name} must be >= {least}, got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
