@@ -48,6 +48,12 @@ class Settings:
         ("limit", 0, "limit must be >= 1, got 0. Leave it out."),
         ("betas", (0.9, 1.0), "betas must be in [0, 1), got (0.9, 1.0). Set --branch.betas 0.9 0.999."),
         ("names", (), "names must be of length >= 1, got (). Set --branch.names all."),
+        ("worlds", 1.5, "worlds must be in 1..9999, got 1.5. Set --branch.worlds 4."),
+        ("worlds", None, "worlds must be in 1..9999, got None. Set --branch.worlds 4."),
+        ("size", -(10**400), f"size must be >= 2 to have a baseline, got {-(10**400)}. Set --branch.size 8."),
+        ("names", "", "names must be of length >= 1, got ''. Set --branch.names all."),
+        ("names", range(0), "names must be of length >= 1, got range(0, 0). Set --branch.names all."),
+        ("scale", None, "scale must be one of std, none, got None. Set --branch.scale std."),
         ("scale", "mad", "scale must be one of std, none, got 'mad'. Set --branch.scale std."),
     ],
 )
@@ -61,6 +67,7 @@ def test_what_a_refusal_says(name: str, value: Any, said: str):
     "given",
     [
         {"size": 2, "worlds": 9_999, "share": 1.0, "rate": 0.0, "bound": 1e-9, "limit": 1, "betas": (0.0,), "names": ("a",)},
+        {"bound": None, "limit": None, "size": 10**400},
         {"kind": "path/to/file.py:function", "scale": "none", "free": -1_000, "bonus": -1e9},
     ],
 )

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -59,6 +59,8 @@ class SettingRange:
     choices: tuple[Any, ...] = ()
     finite: bool = False
     whole: bool = False
+    optional: bool = False
+    """None is allowed."""
     reason: str = ""
     usual: str = ""
 
@@ -68,12 +70,16 @@ class SettingRange:
         return all(one is None for one in stated) and not (self.least or self.choices or self.finite)
 
     def allows(self, value: Any) -> bool:
+        if value is None:
+            return self.optional
         if self.choices:
             return value in self.choices
-        if isinstance(value, tuple | list | set | frozenset):
+        if self.least or self.members is not None:
             return len(value) >= self.least and (self.members is None or all(map(self.members.allows, value)))
         ends = (one for one in (self.low, self.high) if one is not None)
-        return all(_holds(one, value) for one in ends) and (not self.finite or math.isfinite(float(value)))
+        # A whole number is finite, also one beyond the largest float.
+        number = isinstance(value, int) or not self.finite or math.isfinite(float(value))
+        return number and all(_holds(one, value) for one in ends) and (not self.whole or value == int(value))
 
     def __str__(self) -> str:
         """`in 1..90`, `in (0, 1]`, `>= 2`, `finite and > 0`, `one of std, none`."""
@@ -105,7 +111,7 @@ def check_ranges(settings: Any, option: str = "") -> None:
     """
     for name, allowed in declared(type(settings)):
         value = getattr(settings, name)
-        if value is not None and not allowed.allows(value):
+        if not allowed.allows(value):
             reason = f" {allowed.reason}" if allowed.reason else ""
             shown = repr(value) if isinstance(value, str) else value
             advice = advice_on(type(settings), name, option)
@@ -139,7 +145,7 @@ def _range_of(hint: Any, metadata: tuple[Any, ...] = ()) -> SettingRange:
     if origin in (Union, UnionType):
         named = [one for one in args if one is not NoneType]
         # Of several types none is checked: what is written as a string may be a name of the user's.
-        return _range_of(named[0], metadata) if len(named) == 1 else SettingRange()
+        return replace(_range_of(named[0], metadata), optional=NoneType in args) if len(named) == 1 else SettingRange()
     stated = list(_flat(metadata))
     low = next((one for one in stated if isinstance(one, Ge | Gt)), None)
     high = next((one for one in stated if isinstance(one, Le | Lt)), None)

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onthejob import Env, Next, Split, StopReason, Task
-from onthejob.envs.plain import NotPlain, dump, load
+from onthejob.envs.plain import VOCABULARY, NotPlain, dump, load
 from onthejob.envs.running import Forking, Running, partner_of, running
 from onthejob.errors import ConfigError, ContractError
 from onthejob.testing import check_env
+from onthejob.types import Sampling
 
 HERE = {__name__}
 
@@ -156,6 +157,15 @@ def test_what_is_not_plain_is_refused_with_its_place(state: dict[str, Any], mess
     with pytest.raises(NotPlain) as caught:
         dump(state, HERE)
     assert message in str(caught.value)
+
+
+def test_the_vocabulary_is_named_by_its_package():
+    """As snapshots of before its files were parted have it, in the libraries of recorded runs."""
+    state = {"stop": StopReason.DONE, "sampling": Sampling(temperature=0.5)}
+    written = dump(state, {VOCABULARY})
+    assert f'"{VOCABULARY}:StopReason"' in written
+    assert f'"{VOCABULARY}:Sampling"' in written
+    assert load(written, {VOCABULARY}) == state
 
 
 @pytest.mark.parametrize(

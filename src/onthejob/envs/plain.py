@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from onthejob.errors import ContractError
 
+VOCABULARY = "onthejob.types"
+"""The package whose classes every snapshot may hold."""
 _MUTABLE = (list, dict, set, bytearray, deque, random.Random)
 
 
@@ -103,13 +105,15 @@ def _changes(value: Any) -> bool:
 
 
 def _named(kind: type, where: str, modules: frozenset[str]) -> str:
-    if kind.__module__ not in modules:
+    # The vocabulary is named by its package, which has all its classes: their files may move.
+    module = VOCABULARY if kind.__module__.startswith(f"{VOCABULARY}.") else kind.__module__
+    if module not in modules:
         raise NotPlain(
             f"{where} is a {kind.__module__}.{kind.__qualname__}, a class that the environment's module does not define"
         )
     if "<locals>" in kind.__qualname__:
         raise NotPlain(f"{where} is of class {kind.__qualname__}, which is defined inside a function")
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return f"{module}:{kind.__qualname__}"
 
 
 def _read(value: Any, modules: frozenset[str]) -> Any:

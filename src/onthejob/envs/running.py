@@ -19,7 +19,7 @@ from onthejob.calls import ReplyParts, read_calls
 from onthejob.envs.declared import options_of
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Next, Now, Reply, Request
-from onthejob.envs.plain import NotPlain, dump, load
+from onthejob.envs.plain import VOCABULARY, NotPlain, dump, load
 from onthejob.envs.tools import run_calls, spec_of, tools_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_choice, keyed_seed
@@ -358,7 +358,7 @@ class Forking(Running):
     def _modules(self) -> set[str]:
         """Modules whose classes a snapshot may hold: those of the Env and of its base classes, and the vocabulary."""
         own = {kind.__module__ for kind in type(self._env).__mro__ if issubclass(kind, Env)}
-        return (own | {Task.__module__}) - {Env.__module__}
+        return (own | {VOCABULARY}) - {Env.__module__}
 
 
 def _number(value: object) -> float:

@@ -144,9 +144,9 @@ def collate(
             to match its tokens; or a number of advantages that does not match its group.
         ConfigError: max_tokens < 2, or a context that exceeds `window`.
     """
-    turns = [turn for group in groups for row in group.trajectories for turn in row.turns]
-    refuse_longer(window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
     live = [(group, values) for group, values in zip(groups, advantages_G, strict=True) if values is not None]
+    turns = [turn for group, _ in live for row in group.trajectories for turn in row.turns]
+    refuse_longer(window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
     paths: list[Path] = []
     owners: list[_Owner] = []
     sampled: list[tuple[float, ...]] = []

@@ -24,7 +24,7 @@ from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
 from onthejob.rollout.value import branch_value
 from onthejob.scale.local import LocalRuntime
-from onthejob.scale.runtime import Job, Runtime, ordered
+from onthejob.scale.runtime import LIMIT_S, Job, Runtime, ordered
 from onthejob.setting_ranges import Reason, check_ranges
 from onthejob.types import (
     Branch,
@@ -41,6 +41,8 @@ from onthejob.types import (
 )
 
 Continuation = Literal["partners", "stand_ins", "both", "policy"]
+STEP_S = 30.0
+"""Seconds that a worker may take for one step of a branch, on average, before it counts as hung."""
 BRANCH_WORLDS = 9_999
 """Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
 
@@ -185,6 +187,7 @@ class BranchScorer:
                 function="onthejob.rollout.branch:run_anywhere",
                 arguments=(self._make_env, job),
                 work=len(job.worlds) * job.turns,
+                limit_s=max(LIMIT_S, STEP_S * len(job.worlds) * job.turns),
             )
             for index, job in enumerate(jobs)
         ]

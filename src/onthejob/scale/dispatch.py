@@ -276,7 +276,7 @@ class Dispatcher:
             if item.losses >= ATTEMPTS:
                 text = (
                     f"job {item.job.key} ended its worker {item.losses} times; the last one {why}. It may need more memory "
-                    "than there is: use fewer workers."
+                    "or time than it is given: use fewer workers."
                 )
                 self._end_batch(item.batch, ScaleError(text))
         for item in [*(item for sent in worker.held for item in sent.items), *worker.own]:

@@ -113,11 +113,11 @@ class Actor:
         return versions()
 
     def perform(self, jobs: bytes) -> bytes:
-        """As `Bench.perform`."""
+        """As `WorkerBench.perform`."""
         return self._bench.perform(jobs)
 
     def clear(self) -> None:
-        """As `Bench.clear`."""
+        """As `WorkerBench.clear`."""
         self._bench.clear()
 
 

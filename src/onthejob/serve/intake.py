@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
@@ -88,9 +88,9 @@ class BaseShape:
 class IntakeLimits:
     """Largest adapter that is let in."""
 
-    max_rank: Annotated[int, Gt(0)] = 64
+    max_rank: Annotated[int, Ge(1)] = 64
     """As the server's --max-lora-rank."""
-    max_bytes: Annotated[int, Gt(0)] = 1 << 30
+    max_bytes: Annotated[int, Ge(1)] = 1 << 30
     """Of the weights file."""
     max_weight: Annotated[float, Gt(0)] = 1e3
     """Largest magnitude of a number: far beyond any trained one, far below what overflows in the product of two in bfloat16."""

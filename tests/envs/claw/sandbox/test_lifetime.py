@@ -356,6 +356,7 @@ def test_pid_1_compiles_without_a_warning():
 def test_where_namespaces_are_forbidden_nothing_is_opened(host: BwrapHost, tmp_path: Path):
     """Fault 72, for real: inside a sandbox the kernel refuses further namespaces."""
     files = {str(path.relative_to(SOURCE)): path.read_bytes() for path in (SOURCE / "onthejob").glob("*.py")}
+    files |= {str(path.relative_to(SOURCE)): path.read_bytes() for path in (SOURCE / "onthejob/types").glob("*.py")}
     sandbox_files = (SOURCE / "onthejob/envs").rglob("*.py")
     files |= {str(path.relative_to(SOURCE)): path.read_bytes() for path in sandbox_files if "office" not in path.parts}
     code = """

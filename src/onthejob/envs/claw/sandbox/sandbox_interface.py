@@ -131,7 +131,7 @@ class HostReport:
 
 
 class ItemKind(StrEnum):
-    """What an `WorkspaceItem` is."""
+    """What a `WorkspaceItem` is."""
 
     FILE = "file"
     FOLDER = "folder"
