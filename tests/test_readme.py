@@ -129,7 +129,7 @@ SMALLER = {
     "train --env examples/guess.py": "--collect.episodes 2 --scale-states 4 --library-tasks 4",
     "compare adapters/guess": "--limit 2",
     "compare trained=adapters/office": "--env.days 1",
-    "train --env claw": "--sampling.max-new-tokens 4 --env.max-turns 2",
+    "train --env claw": "--sampling.max-new-tokens 4 --env.protocol.max-turns 2",
 }
 """Command, as it begins -> options that make it short; the others run as they stand."""
 REPLACED = {"--iterations 16": "--iterations 1", "--branch.worlds 8": "--branch.worlds 2"}
