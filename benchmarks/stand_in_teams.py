@@ -1,7 +1,7 @@
 """How would the team of each iteration run the company? Whole episodes of its stand-ins, in seconds instead of hours.
 
-If stand-ins continued its branches (`branch.continuation` stand_ins or both), a run has recorded, for every iteration, how
-its policies chose. The players with these habits play whole dev episodes here, all together, and once for every role with the
+A run whose branches stand-ins continued (`branch.continuation` stand_ins or both) records how its policies chose in every
+iteration. The players with these habits play whole dev episodes here, all together, and once for every role with the
 scripted expert in its seat: what that gains is what the role still lacks among the others as they are now. A team that gets
 worse while its single decisions get better shows here first.
 

@@ -20,7 +20,7 @@ from onthejob.scale.surroundings import carried, confine, passed
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"backend": "dask"}, r"backend must be local or ray, got 'dask'"),
+        ({"backend": "dask"}, r"backend must be one of local, ray, got 'dask'"),
         ({"backend": "ray", "workers": -1}, r"workers must be >= 0, got -1"),
         ({"workers": 2}, r"--scale.workers has no effect without --scale.backend ray.*--workers"),
         ({"address": "auto"}, r"--scale.address has no effect"),

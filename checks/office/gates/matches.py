@@ -44,7 +44,7 @@ class Result:
     rewards: tuple[float, ...] = ()
     """The same per role, in the order of `SEATS`."""
     luck: float
-    """What chance contributed, dollars (`CompanyState.luck`); its expectation should be 0 for every team."""
+    """Contribution of chance, in dollars (`CompanyState.luck`). It is 0 on average for every team."""
     won: int
     churned: int
     goal: bool | None = None

@@ -151,7 +151,7 @@ class Placement:
 
 
 class PlacedEnvironment:
-    """Stands for an environment in a worker; an `Environment`."""
+    """Stand-in for an environment in a worker."""
 
     def __init__(self, runtime: Runtime, make_env: Callable[[], Environment], place: str, limit_s: float) -> None:
         self._runtime, self._make_env, self._place, self._limit_s = runtime, make_env, place, limit_s
@@ -191,7 +191,7 @@ class PlacedEnvironment:
 
 
 class PlacedScored(PlacedEnvironment):
-    """The same; `Scored`."""
+    """A stand-in for an environment that is `Scored`."""
 
     def scores(self, reply: str) -> Mapping[str, float]:
         """As `Scored.scores`."""
@@ -199,7 +199,7 @@ class PlacedScored(PlacedEnvironment):
 
 
 class PlacedInterruptible(PlacedEnvironment):
-    """The same; `Interruptible`."""
+    """A stand-in for an environment that is `Interruptible`."""
 
     def interrupt(self, stop: StopReason) -> Step:
         """As `Interruptible.interrupt`."""
@@ -207,4 +207,4 @@ class PlacedInterruptible(PlacedEnvironment):
 
 
 class PlacedBoth(PlacedScored, PlacedInterruptible):
-    """The same; both."""
+    """A stand-in for an environment that is both."""

@@ -1,14 +1,17 @@
-"""Options of the runtime, and what cannot work said before anything is loaded."""
+"""Options of the runtime; those that cannot work are refused before anything is loaded."""
 
 from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.scale.local import LocalRuntime
 from onthejob.scale.runtime import Runtime
+from onthejob.setting_ranges import Usual, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +23,11 @@ class ScaleConfig:
     address: str = ""
     """Ray cluster to use, HOST:PORT of its head, or `auto` for the one that runs on this machine. Empty starts one here, on
     loopback, which ends with the run."""
-    workers: int = 0
+    workers: Annotated[int, Ge(0), Usual("Set --scale.workers 0 for all CPUs.")] = 0
     """Actors of `ray`, with one CPU each; 0 takes all CPUs of the cluster, or of this machine. With `local` set --workers."""
 
     def __post_init__(self) -> None:
-        if self.backend not in ("local", "ray"):
-            raise ConfigError(f"backend must be local or ray, got {self.backend!r}. Set --scale.backend local.")
-        if self.workers < 0:
-            raise ConfigError(f"workers must be >= 0, got {self.workers}. Set --scale.workers 0 for all CPUs.")
+        check_ranges(self, "--scale.")
         if self.backend == "local" and (idle := self._of_ray()):
             raise ConfigError(f"{', '.join(idle)} has no effect without --scale.backend ray. Use --workers with local.")
         host, colon, port = self.address.rpartition(":")
