@@ -83,6 +83,15 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture
+def pages() -> None:
+    """For a test whose report is the viewer's page, which a checkout without node does not have."""
+    from onthejob.api.one_file import is_built
+
+    if not is_built():
+        pytest.skip("the viewer's pages are not built; `make viewer` builds them")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """Root of the source tree."""

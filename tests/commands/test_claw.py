@@ -159,6 +159,7 @@ def test_adapters_of_another_workplace_are_refused(call, kept_adapters: Path, wo
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("pages")
 def test_scripted_rows_are_compared_on_the_same_tasks(call):
     small = ("--env", "claw", *CORPUS, "--limit", "5")
     shown = call("compare", "noop", "gold", *small, "--report", "r.html")

@@ -369,6 +369,7 @@ def test_behaviours_are_measured_with_pruned_prompts_and_reflecting_models(tiny_
     assert played.tallies["usable replies"].occasions == kinds.count(Kind.ACT)
 
 
+@pytest.mark.usefixtures("pages")
 def test_eval_and_compare(call, tiny_path: Path):
     small = ("--per-role", "2", "--env.seeds", "1", "--env.days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
     judged = call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path))
@@ -409,6 +410,7 @@ def test_an_edited_scenario_is_another_workplace(call):
     assert Office(scenarios=("own.toml", "viral")).full_fingerprint() not in (before, shipped)
 
 
+@pytest.mark.usefixtures("pages")
 def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
     small = ("--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "1")
     earlier = call("compare", "heuristic", *small, "--cache", "earlier.sqlite")
@@ -446,6 +448,7 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
         assert not Path("s.bin").exists(), "no states were collected"
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     """Curves, settings, turns and the shift from where it started, of the featured team's run; decision quality from a file."""
     call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")

@@ -21,6 +21,7 @@ def recipe(repository: Path) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("pages")
 def test_an_adapter_that_saw_the_expert_is_told_from_its_base(
     recipe: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
