@@ -94,6 +94,7 @@ def test_a_seat_is_put_into_training_mode(tmp_path: Path):
     [
         "pages",
         "timeline",
+        "moments",
         "scrub",
         "playground",
         "group",

@@ -6,7 +6,9 @@ import { ROLES } from './lib/roles';
 import { held, isExport } from './lib/exported';
 import {
   clearProblem,
+  copyLink,
   current,
+  followAddress,
   jumpTo,
   loadConfig,
   seek,
@@ -18,7 +20,7 @@ import {
   useStore,
   watch,
 } from './lib/store';
-import { FRAMES_PER_DAY, JUMPS, stops, type Jump } from './lib/world';
+import { FRAMES_PER_DAY, stops } from './lib/world';
 import { Timeline } from './ui/Timeline';
 
 const Office = lazy(() => import('./pages/Office'));
@@ -58,12 +60,14 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['1 – 7', 'choose a role'],
   ['m', 'office in 2D or 3D'],
   ['t', 'dark or light'],
+  ['y', 'copy the link to what is shown'],
   ['g o, g d, g p, g r, g t', 'office, dashboard, playground, race, training'],
   ['?', 'this list'],
 ];
 
 const OWN_KEYS: readonly (readonly [string, string])[] = [
   ['t', 'dark or light'],
+  ['y', 'copy the link to what is shown'],
   ['g p, g t', 'play, training'],
   ['?', 'this list'],
 ];
@@ -77,12 +81,11 @@ function useKeyboard(showHelp: () => void): void {
       if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
       // A focused button keeps its own space and enter.
       if (event.key === ' ' && target.closest('button, a, [role=button], summary')) return;
-      const { seq, theme, stage } = useStore.getState();
+      const { seq, theme, stage, jump: kind } = useStore.getState();
       const frames = current(useStore.getState())?.frames ?? [];
-      const kind = (document.getElementById('jump-kind') as HTMLSelectElement | null)?.value as Jump | undefined;
-      const marks = kind && kind in JUMPS ? stops(frames, kind) : [];
+      const marks = '[]'.includes(event.key) ? stops(frames, kind) : [];
       const jump = (mark: number | undefined): void => {
-        if (kind && mark !== undefined) jumpTo(mark, kind);
+        if (mark !== undefined) jumpTo(mark, kind);
       };
       const far = event.shiftKey ? FRAMES_PER_DAY : 1;
       if (pending.current === 'g') {
@@ -106,6 +109,7 @@ function useKeyboard(showHelp: () => void): void {
         ']': () => jump(marks.find((mark) => mark > seq)),
         m: () => setStage(stage === '2d' ? '3d' : '2d'),
         t: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
+        y: () => void copyLink(),
         '?': showHelp,
         g: () => {
           pending.current = 'g';
@@ -113,7 +117,7 @@ function useKeyboard(showHelp: () => void): void {
       };
       const role = ROLES[Number(event.key) - 1];
       const action = actions[event.key] ?? (role ? () => setRole(role.id) : undefined);
-      const moves = ['ArrowLeft', 'ArrowRight', 'Home', 'End', ' '].includes(event.key);
+      const moves = ['ArrowLeft', 'ArrowRight', 'Home', 'End', ' ', '[', ']'].includes(event.key);
       if (!action || (moves && !document.querySelector('.timeline'))) return;
       // Scrolling regions keep their arrows up and down; left, right and space belong to the timeline.
       event.preventDefault();
@@ -130,6 +134,7 @@ export function App() {
   const connected = useStore((state) => state.connected);
   const canChange = useStore((state) => state.canChange);
   const problem = useStore((state) => state.problem);
+  const said = useStore((state) => state.said);
   const playing = useStore((state) => state.worlds.live?.seats.playing ?? false);
   const failed = useStore((state) => state.worlds.live?.seats.error ?? '');
   const openRun = useStore((state) => state.config?.open_run ?? '');
@@ -139,12 +144,8 @@ export function App() {
 
   useEffect(() => {
     void loadConfig();
-    const stopWatching = watch('live');
-    const stopClock = startClock();
-    return () => {
-      stopWatching();
-      stopClock();
-    };
+    const stops = [watch('live'), startClock(), followAddress()];
+    return () => stops.forEach((stop) => stop());
   }, []);
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
@@ -211,6 +212,17 @@ export function App() {
           >
             {theme === 'dark' ? '☀' : '☾'}
           </button>
+          {!isExport && (
+            <button
+              type="button"
+              className="quiet"
+              onClick={() => void copyLink()}
+              aria-label="Copy the link to what is shown"
+              title="Copy the link to what is shown (y)"
+            >
+              ⧉
+            </button>
+          )}
           <button
             type="button"
             className="quiet"
@@ -227,7 +239,7 @@ export function App() {
           {page === 'office' && <Office />}
           {page === 'dashboard' && <Dashboard />}
           {page === 'play' && <Playground />}
-          {page === 'race' && <Race />}
+          {page === 'race' && <Race query={route.query} />}
           {page === 'env' && <Play query={route.query} />}
           {page === 'runs' && !run && <Runs query={route.query} />}
           {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
@@ -254,6 +266,9 @@ export function App() {
           )}
         </div>
       )}
+      <div className="said-now" role="status">
+        {said}
+      </div>
       <dialog ref={help} aria-labelledby="help-title">
         <div className="row spread">
           <h2 id="help-title">Keyboard</h2>

@@ -1,6 +1,8 @@
 // What the race page decides from its worlds: what its form begins with, when its charts are stale, and when it is over.
 import type { Seats, WorldName } from '../api/client';
+import { whenIn, type When } from './address';
 import { ROLES } from './roles';
+import type { Query } from './route';
 import type { World } from './world';
 
 export const LANES: readonly WorldName[] = ['race-1', 'race-2', 'race-3'];
@@ -35,6 +37,33 @@ export function formOf(running: readonly Seats[]): Form {
     days: String(first.days),
   };
 }
+
+/** The race of an address, and its moment; null where it names none. Parameters that cannot be are the form's first ones. */
+export function raceOf(query: URLSearchParams): { form: Form; when: When } | null {
+  const named = (query.get('teams') ?? '').split(',').filter(Boolean).slice(0, LANES.length);
+  if (named.length < 2) return null;
+  const number = (name: 'seed' | 'days'): string =>
+    /^\d{1,9}$/.test(query.get(name) ?? '') ? query.get(name)! : FIRST_FORM[name];
+  const form: Form = {
+    teams: LANES.map((_, place) => named[place] ?? NOBODY),
+    scenario: query.get('scenario') || FIRST_FORM.scenario,
+    seed: number('seed'),
+    days: number('days'),
+  };
+  return { form, when: whenIn(query) };
+}
+
+export const queryOfRace = (form: Form, when: When): Query => ({
+  teams: form.teams.filter(Boolean).join(','),
+  scenario: form.scenario,
+  seed: form.seed,
+  days: form.days,
+  ...when,
+});
+
+/** True when these worlds play this race; a lane that is left empty does not count. */
+export const plays = (running: readonly Seats[], form: Form): boolean =>
+  JSON.stringify(queryOfRace(formOf(running), {})) === JSON.stringify(queryOfRace(form, {}));
 
 /** Changes when charts must be drawn anew: every twentieth frame while frames come in, and with the last one. */
 export const chartKey = (lanes: readonly World[]): string =>

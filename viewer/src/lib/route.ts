@@ -5,10 +5,16 @@ export interface Route {
   path: string[];
   query: URLSearchParams;
 }
+export type Query = Record<string, string | number | null | undefined>;
+
+/** Event of an address that a page refined without a navigation; the browser has one for all others. */
+const REPLACED = 'onthejob-address';
 
 const listen = (changed: () => void): (() => void) => {
-  window.addEventListener('hashchange', changed);
-  return () => window.removeEventListener('hashchange', changed);
+  for (const name of ['hashchange', REPLACED]) window.addEventListener(name, changed);
+  return () => {
+    for (const name of ['hashchange', REPLACED]) window.removeEventListener(name, changed);
+  };
 };
 
 export function parse(hash: string): Route {
@@ -18,7 +24,7 @@ export function parse(hash: string): Route {
 
 export const useRoute = (): Route => parse(useSyncExternalStore(listen, () => location.hash));
 
-export function link(path: readonly string[], query: Record<string, string | number | null | undefined> = {}): string {
+export function link(path: readonly string[], query: Query = {}): string {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query))
     if (value !== null && value !== undefined && value !== '') parameters.set(name, String(value));
@@ -26,6 +32,21 @@ export function link(path: readonly string[], query: Record<string, string | num
   return `#/${path.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 
-export const go = (path: readonly string[], query: Record<string, string | number | null | undefined> = {}): void => {
+export const go = (path: readonly string[], query: Query = {}): void => {
   location.hash = link(path, query);
 };
+
+/** Set the address to what is shown already; `anew` makes it a step of its own for the back button. */
+export function settle(path: readonly string[], query: Query, anew = false): void {
+  const to = link(path, query);
+  if (to === location.hash) return;
+  if (anew) history.pushState(null, '', to);
+  else history.replaceState(null, '', to);
+}
+
+/** Change some parameters of the present address, for choices within a page; no step of their own for the back button. */
+export function refine(change: Query): void {
+  const { path, query } = parse(location.hash);
+  settle(path, { ...Object.fromEntries(query), ...change });
+  window.dispatchEvent(new Event(REPLACED));
+}

@@ -1,7 +1,9 @@
 // The state that pages share: the worlds, where the timeline stands, and how it moves.
 import { create } from 'zustand';
 import { get, hasToken, post, type Config, type Frames, type Seats, type WorldName } from '../api/client';
+import { FIRST_JUMP, MOMENT_PAGES, momentOf, queryOf, seqOf, whenOf, type When } from './address';
 import { held, isExport } from './exported';
+import { parse, settle } from './route';
 import { extend, penalties, type Jump, type World } from './world';
 
 /** An episode of a run, shown as an office. */
@@ -28,7 +30,15 @@ interface State {
   /** Frames per second. */
   speed: number;
   role: string;
+  /** What the keys and buttons of the timeline jump to. */
+  jump: Jump;
   problem: string;
+  /** A passing remark, such as that a link was copied. */
+  said: string;
+  /** The race that the page of races shall start: a link was followed here, not typed into the address. */
+  wantsRace: boolean;
+  /** An episode of a run is being played again on the server. */
+  loading: boolean;
   theme: 'dark' | 'light';
   stage: '2d' | '3d';
 }
@@ -60,7 +70,11 @@ export const useStore = create<State>(() => ({
   moving: false,
   speed: 2,
   role: 'sales',
+  jump: FIRST_JUMP,
   problem: '',
+  said: '',
+  wantsRace: false,
+  loading: false,
   theme: remembered('onthejob-theme', light ? 'light' : 'dark') === 'light' ? 'light' : 'dark',
   stage: remembered('onthejob-stage', '2d') === '3d' ? '3d' : '2d',
 }));
@@ -76,16 +90,19 @@ export const clock = { t: 0 };
 export function seek(seq: number, keepMoving = false): void {
   const last = (current(getState())?.frames.length ?? 1) - 1;
   const to = Math.max(0, Math.min(last, Math.round(seq)));
+  awaited = null;
   clock.t = to;
   setState({ seq: to, follow: to >= last && !keepMoving, moving: keepMoving && to < last });
 }
 
 /** Go to a frame at which `kind` stops. Where it is a penalty, who pays it is selected, so that it is seen. */
 export function jumpTo(seq: number, kind: Jump): void {
+  note();
   seek(seq);
   const frame = current(getState())?.frames[seq];
   const charged = frame && kind === 'penalty' ? penalties(frame).map(([role]) => role) : [];
   if (charged.length && !charged.includes(getState().role)) setState({ role: charged[0]! });
+  note(true);
 }
 
 export function togglePlay(): void {
@@ -113,6 +130,7 @@ export const setStage = (stage: '2d' | '3d'): void => {
   setState({ stage });
 };
 export const setRole = (role: string): void => setState({ role });
+export const setJump = (jump: Jump): void => setState({ jump });
 export const setSpeed = (speed: number): void => {
   setState({ speed });
   const { recorded, worlds, canChange } = getState();
@@ -142,10 +160,18 @@ function take(name: WorldName, part: Frames): boolean {
   const patch: Partial<State> = { worlds: { ...worlds, [name]: world } };
   if (name === 'live' && !recorded) {
     const anew = before !== null && part.seats.epoch !== before.seats.epoch && part.start === 0;
-    if (anew || follow) Object.assign(patch, { seq: last, follow: true, moving: false });
+    const wanted = awaited && seqOf(awaited, part.seats);
+    if (wanted !== null) {
+      // The address names a moment; the frames up to it arrive in parts.
+      const there = wanted <= last;
+      const to = Math.min(wanted, last);
+      clock.t = to;
+      Object.assign(patch, { seq: to, follow: false, moving: false });
+      if (there || last + 1 >= part.seats.length) awaited = null;
+    } else if (anew || follow) Object.assign(patch, { seq: last, follow: true, moving: false });
     else if (seq > last) Object.assign(patch, { seq: last, follow: true });
     // A reader who follows sees people walk from the last turn into this one; a leap is not walked.
-    if (anew || clock.t > last || (follow && last - clock.t > 3)) clock.t = Math.max(0, last - 1);
+    if (wanted === null && (anew || clock.t > last || (follow && last - clock.t > 3))) clock.t = Math.max(0, last - 1);
   }
   setState(patch);
   return true;
@@ -162,21 +188,136 @@ function openExport(): void {
   seek(0);
 }
 
-/** Show an episode of a run as an office, from its beginning. */
-export async function showRecorded(run: string, iteration: number, episode: string): Promise<boolean> {
+/** Show an episode of a run as an office, at a moment, or moving from its beginning. */
+async function showRecorded(run: string, iteration: number, episode: string, when: When): Promise<void> {
+  asked = `${run} ${iteration} ${episode}`;
+  const mine = asked;
+  setState({ loading: true });
   const part = await act(get<Frames>(`runs/${encodeURIComponent(run)}/office`, { iteration, episode }));
+  if (mine !== asked) return;
+  setState({ loading: false });
   const world = part && extend(null, part);
-  if (!world) return false;
-  setState({ recorded: { world, run, iteration, episode } });
-  seek(0, true);
-  return true;
+  // Where it cannot be shown, the page says why, and its address is that of what is shown instead.
+  if (world) {
+    setState({ recorded: { world, run, iteration, episode } });
+    const to = seqOf(when, world.seats);
+    seek(to ?? 0, to === null);
+  }
+  asked = '';
+  note(false);
 }
+
+/** The episode that is being fetched, of which an answer that comes too late is known. */
+let asked = '';
+/** The moment of the live company that the address names, while its frames have not arrived. */
+let awaited: When | null = null;
+
+/** Show what the address says; an address that says nothing leaves everything as it is. */
+function readAddress(): void {
+  const { path, query } = parse(location.hash);
+  const moment = momentOf(query);
+  if (!MOMENT_PAGES.has(path[0] ?? '')) return;
+  if (!moment) {
+    note();
+    return;
+  }
+  setState({ jump: moment.jump ?? FIRST_JUMP, ...(moment.role ? { role: moment.role } : {}) });
+  const { recorded, worlds } = getState();
+  const { when } = moment;
+  // The playground has the live company only.
+  const wanted = path[0] === 'play' ? null : moment.recorded;
+  if (wanted) {
+    const same = recorded?.run === wanted.run && recorded.iteration === wanted.iteration && recorded.episode === wanted.episode;
+    if (!same) void showRecorded(wanted.run, wanted.iteration, wanted.episode, when);
+    else {
+      const to = seqOf(when, recorded.world.seats);
+      if (to !== null && to !== getState().seq) seek(to);
+    }
+    return;
+  }
+  asked = '';
+  setState({ recorded: null, loading: false });
+  const to = seqOf(when, worlds.live?.seats ?? { first: 0 });
+  if (to === null) {
+    // Only where another moment was left: a reader who follows, or plays, goes on.
+    if (recorded) seek(Infinity);
+  } else if (worlds.live && to < worlds.live.frames.length) {
+    if (to !== getState().seq || recorded) seek(to);
+  } else {
+    awaited = when;
+    setState({ follow: false, moving: false });
+  }
+}
+
+/**
+ * Write what is shown into the address, where its page shows a moment; `anew` as in `settle`, by default where another world is
+ * shown than the address says. `exact` names the newest turn too.
+ */
+function note(anew?: boolean, exact = false): void {
+  window.clearTimeout(noting);
+  noting = 0;
+  const { path, query } = parse(location.hash);
+  const page = path[0] ?? '';
+  const state = getState();
+  const frame = current(state)?.frames[state.seq];
+  if (!MOMENT_PAGES.has(page) || asked || awaited || !frame) return;
+  const { recorded } = state;
+  const newest = !recorded && state.follow && !exact;
+  const to = queryOf({
+    recorded: recorded && { run: recorded.run, iteration: recorded.iteration, episode: recorded.episode },
+    when: newest ? {} : whenOf(frame),
+    role: state.role,
+    jump: state.jump,
+  });
+  const another = momentOf(query) !== null && (query.get('ep') ?? '') !== (recorded?.episode ?? '');
+  settle(path, to, anew ?? another);
+}
+let noting = 0;
+/** Browsers refuse addresses that change too often. */
+const NOTE_MS = 400;
+
+/** Keep state and address one: each follows the other. Returns what ends it. */
+export function followAddress(): () => void {
+  readAddress();
+  window.addEventListener('hashchange', readAddress);
+  const end = useStore.subscribe((state, before) => {
+    const changed =
+      state.seq !== before.seq ||
+      state.role !== before.role ||
+      state.jump !== before.jump ||
+      state.follow !== before.follow ||
+      state.recorded !== before.recorded;
+    if (changed && !noting) noting = window.setTimeout(() => note(), NOTE_MS);
+  });
+  return () => {
+    end();
+    window.clearTimeout(noting);
+    noting = 0;
+    window.removeEventListener('hashchange', readAddress);
+  };
+}
+
+/** Copy the address of what is shown, with its moment. */
+export async function copyLink(): Promise<void> {
+  note(false, true);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    setState({ said: 'The link is copied.' });
+  } catch {
+    setState({ said: `The browser does not let this page copy. The link: ${location.href}` });
+  }
+  window.clearTimeout(saying);
+  saying = window.setTimeout(() => setState({ said: '' }), SAID_MS);
+}
+let saying = 0;
+const SAID_MS = 4000;
 
 /** Back to the company that is played now. */
 export function showLive(): void {
   if (!getState().recorded) return;
   setState({ recorded: null });
   seek(Infinity);
+  note();
 }
 
 /** Keep one world up to date over the live feed; returns what ends it. */

@@ -3,8 +3,7 @@ import { useState } from 'react';
 import { type EpisodeTurn, type EpisodeView, type GroupPage } from '../api/client';
 import { useFetched, useRoles } from '../lib/fetching';
 import { compact } from '../lib/format';
-import { go, link } from '../lib/route';
-import { showRecorded } from '../lib/store';
+import { link } from '../lib/route';
 import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
 import { Command, isCommand } from './Command';
 
@@ -26,9 +25,6 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
   if (error) return <p className="empty bad">{error}</p>;
   if (!value || !known) return <p className="empty">Loading…</p>;
   const { row, turns } = value;
-  const watch = async (): Promise<void> => {
-    if (await showRecorded(name, row.iteration, row.name)) go(['office']);
-  };
   const turn = turns[Math.min(open, turns.length - 1)];
   return (
     <div className="stack">
@@ -43,9 +39,9 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
           </a>
         )}
         {value.office && (
-          <button type="button" className="primary" onClick={() => void watch()}>
+          <a className="button primary" href={link(['office'], { run: name, it: row.iteration, ep: row.name })}>
             ▶ Watch in the office
-          </button>
+          </a>
         )}
       </div>
       {row.error && <p className="bad">{row.error}</p>}

@@ -9,7 +9,7 @@ import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import { Motion } from '../office/motion';
 import type { Stage, StageHost } from '../office/stage';
-import { Panel, Pay, RoleBadge, Sparkline, Waterfall } from '../ui/small';
+import { Panel, Pay, RoleBadge, Sparkline, Waited, Waterfall } from '../ui/small';
 import { describe } from '../ui/Timeline';
 import { Feed } from './Dashboard';
 
@@ -17,7 +17,19 @@ export default function Office() {
   const world = useStore(current);
   const seq = useStore((state) => state.seq);
   const stage = useStore((state) => state.stage);
-  if (!world) return <p className="empty">Waiting for the company…</p>;
+  const loading = useStore((state) => state.loading);
+  if (loading)
+    return (
+      <p className="empty">
+        Playing the episode again… <Waited />
+      </p>
+    );
+  if (!world)
+    return (
+      <p className="empty">
+        Waiting for the company… <Waited />
+      </p>
+    );
   return (
     <div className="office">
       <h1 className="sr">Office</h1>

@@ -4,7 +4,9 @@ import { post, type Frame, type PlayerInfo, type ScenarioInfo, type Seats, type 
 import { useFetched } from '../lib/fetching';
 import { dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLES } from '../lib/roles';
-import { chartKey, FIRST_FORM, formOf, LANES, NOBODY, racing, SEATED, settled } from '../lib/race';
+import { seqOf, whenOf } from '../lib/address';
+import { chartKey, FIRST_FORM, formOf, LANES, NOBODY, plays, queryOfRace, raceOf, racing, SEATED, settled } from '../lib/race';
+import { settle } from '../lib/route';
 import { act, loadConfig, useStore, watch } from '../lib/store';
 import { deed, paid, perTurn, type World } from '../lib/world';
 import { bake, H, ITEMS, W } from '../office/layout';
@@ -20,13 +22,15 @@ const CHARTS = [
   ['mrr', 'monthly revenue, $'],
 ] as const;
 
-export default function Race() {
+export default function Race({ query }: { query: URLSearchParams }) {
   const worlds = useStore((state) => state.worlds);
   const config = useStore((state) => state.config);
   const canChange = useStore((state) => state.canChange);
   const { value: players } = useFetched<PlayerInfo[]>('models');
   const { value: scenarios } = useFetched<ScenarioInfo[]>('scenarios');
-  const [{ teams, scenario, seed, days }, setForm] = useState(FIRST_FORM);
+  const [linked] = useState(() => raceOf(query));
+  const [form, setForm] = useState(linked?.form ?? FIRST_FORM);
+  const { teams, scenario, seed, days } = form;
   const [busy, setBusy] = useState(false);
   const [watched, setWatched] = useState<readonly WorldName[]>([]);
   const [turn, setTurn] = useState(0);
@@ -36,11 +40,11 @@ export default function Race() {
   useEffect(() => void loadConfig(), []);
   useEffect(() => {
     const running = racing(config?.worlds ?? []);
-    if (!running.length) return;
+    if (!running.length || (linked && !plays(running, linked.form))) return;
     setForm(formOf(running));
     setWatched(running.map(({ world }) => world as WorldName));
-    setTurn(Infinity);
-  }, [config]);
+    setTurn((linked && seqOf(linked.when, running[0]!)) ?? Infinity);
+  }, [config, linked]);
   useEffect(() => {
     const ends = watched.map(watch);
     return () => ends.forEach((end) => end());
@@ -112,6 +116,19 @@ export default function Race() {
     [chartKey(lanes.map(({ world }) => world))],
   );
   const shown = lanes.map(({ world }) => world.frames[Math.min(turn, longest)]).find(Boolean);
+  // A link that was followed starts what it names; an address that was typed or sent does not.
+  const wantsRace = useStore((state) => state.wantsRace);
+  useEffect(() => {
+    if (!wantsRace || !config) return;
+    useStore.setState({ wantsRace: false });
+    if (canChange && !plays(racing(config.worlds), form)) void start();
+  }, [wantsRace, config]);
+  const played = racing(lanes.map(({ world }) => world.seats));
+  useEffect(() => {
+    if (moving || !played.length || !shown || (turn > longest && !over)) return;
+    const timer = window.setTimeout(() => settle(['race'], queryOfRace(formOf(played), whenOf(shown))), 400);
+    return () => window.clearTimeout(timer);
+  }, [moving, played.length, shown, over]);
   return (
     <div className="stack">
       <h1 className="sr">Race</h1>
@@ -167,7 +184,11 @@ export default function Race() {
           </button>
         </div>
       </Panel>
-      {lanes.length === 0 && <p className="empty">Choose two or three teams and start.</p>}
+      {lanes.length === 0 && (
+        <p className="empty">
+          {linked ? 'The race of this link is not being played here. Start plays it.' : 'Choose two or three teams and start.'}
+        </p>
+      )}
       {lanes.length > 0 && (
         <>
           <div className="row">

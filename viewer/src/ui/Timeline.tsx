@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from 'react';
 import { colorOf, NIGHT, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { link } from '../lib/route';
-import { current, jumpTo, seek, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
+import { current, jumpTo, seek, setJump, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
 import { deed, frameOf, isLoss, JUMPS, lastFrame, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
 import type { Frame, Seats } from '../api/client';
 import { Pay, RoleBadge } from './small';
@@ -85,7 +85,7 @@ export function Timeline() {
   const speed = useStore((state) => state.speed);
   const theme = useStore((state) => state.theme);
   const canChange = useStore((state) => state.canChange);
-  const [jump, setJump] = useState<Jump>('deal');
+  const jump = useStore((state) => state.jump);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const frames = world?.frames;

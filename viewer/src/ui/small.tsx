@@ -1,5 +1,5 @@
 // Small parts that every page uses. Everything that is drawn also exists as text.
-import { useId, useMemo, type CSSProperties, type ReactNode } from 'react';
+import { useEffect, useId, useMemo, useState, type CSSProperties, type ReactNode } from 'react';
 import { colorOf, glyphOf, ROLE, titleOf } from '../lib/roles';
 import { signed } from '../lib/format';
 import type { RunInfo } from '../api/client';
@@ -132,6 +132,18 @@ export function Waterfall({ parts, names }: { parts: readonly number[]; names: r
       </div>
     </div>
   );
+}
+
+/** Whole seconds since `since` (ms of the page's clock), or since this appeared; nothing in the first one. */
+export function Waited({ since }: { since?: number }) {
+  const [begun] = useState(() => performance.now());
+  const [now, setNow] = useState(() => performance.now());
+  useEffect(() => {
+    const timer = window.setInterval(() => setNow(performance.now()), 500);
+    return () => window.clearInterval(timer);
+  }, []);
+  const seconds = Math.floor((now - (since ?? begun)) / 1000);
+  return seconds > 0 ? <span className="waited">{seconds} s</span> : null;
 }
 
 export function Panel({ title, tools, children, id }: { title: ReactNode; tools?: ReactNode; children: ReactNode; id?: string }) {

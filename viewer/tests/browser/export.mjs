@@ -56,7 +56,7 @@ await page
   .locator('select')
   .selectOption('all');
 await page.getByRole('region', { name: 'Episodes' }).getByRole('link').first().click();
-await page.getByRole('button', { name: /Watch in the office/ }).click();
+await page.getByRole('link', { name: /Watch in the office/ }).click();
 await page.locator('.stage[data-ready=true] canvas').waitFor();
 await page.locator('.timeline .from').getByText('recorded').waitFor();
 await browser.close();

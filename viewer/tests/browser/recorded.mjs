@@ -32,7 +32,7 @@ await run(async (open) => {
   for (const episode of [episodes.find((one) => one.iteration === 1), episodes.at(-1)]) {
     await page.evaluate((hash) => (location.hash = hash), `/runs/office/episode?${where(episode)}`);
     await page.getByText(episode.name, { exact: true }).waitFor();
-    await page.getByRole('button', { name: /Watch in the office/ }).click();
+    await page.getByRole('link', { name: /Watch in the office/ }).click();
     await page.locator('.stage[data-ready=true] canvas').waitFor();
     await page.locator('.timeline .from').getByText('recorded').waitFor();
     const { seats, frames } = await api(`runs/office/office?${where(episode)}`);
