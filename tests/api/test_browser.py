@@ -95,6 +95,7 @@ def test_a_seat_is_put_into_training_mode(tmp_path: Path):
         "pages",
         "timeline",
         "moments",
+        "links",
         "scrub",
         "playground",
         "group",

@@ -107,6 +107,44 @@ def test_every_recorded_value_of_a_branch_is_found_again(client: TestClient):
     assert turns > 20 * replies
 
 
+def test_a_value_is_its_terms_in_their_scales_and_single_replies_can_be_asked_for(client: TestClient):
+    compared = 0
+    for row in ask(client, "runs/office/groups", count=500)["rows"][::5]:
+        group = ask(client, "runs/office/group", key=row["key"])
+        terms, worlds = group["terms"], group["worlds"]
+        assert (terms["outcome_scale"], terms["return_scale"]) == (60.0, 0.4)
+        for reply in group["replies"]:
+            company = terms["outcome_weight"] * reply["metrics"]["outcome"] / terms["turns"] / terms["outcome_scale"]
+            own = terms["return_weight"] * reply["metrics"]["return"] / terms["turns"] / terms["return_scale"]
+            assert company + own == pytest.approx(reply["ret"])
+            compared += 1
+        last = row["size"] - 1
+        (trace,) = ask(client, "runs/office/branches", key=row["key"], world=worlds[0], reply=last)["replies"]
+        assert group["replies"][trace["index"]]["key"] == group["replies"][last]["key"]
+        assert trace["agrees"]
+    assert compared > 10
+    shell = ask(client, "runs/claw/groups")["rows"][0]
+    assert (shell["episode"], ask(client, "runs/claw/group", key=shell["key"])["terms"]) == (None, None)
+
+
+def test_a_turn_of_an_episode_names_the_group_that_was_sampled_in_it(client: TestClient):
+    rows = {row["key"]: row for row in ask(client, "runs/office/groups", count=500)["rows"]}
+    named = set()
+    for episode in ask(client, "runs/office/episodes"):
+        told = ask(client, "runs/office/episode", iteration=episode["iteration"], episode=episode["name"])
+        for turn in told["turns"]:
+            if turn["group"] is None:
+                continue
+            row = rows[turn["group"]]
+            assert (row["episode"], row["actor"], row["turn"]) == (episode["name"], turn["actor"], turn["facts"]["turn"])
+            assert turn["kind"] == "act"
+            # The episode continued with the reply that the group says was chosen.
+            group = ask(client, "runs/office/group", key=row["key"])
+            assert group["replies"][row["chosen"]]["text"] == turn["text"]
+            named.add(row["key"])
+    assert named == set(rows)
+
+
 def test_a_run_is_played_again_under_its_own_rules(tmp_path: Path):
     """Other prompts have other snapshots, and without the crisis bonus the same replies are paid otherwise."""
     office_run(tmp_path, "other", iterations=1, rules={"profile": "full", "crisis_bonus": False})
@@ -196,6 +234,16 @@ def test_comparisons_are_listed_and_shown_with_their_intervals(client: TestClien
     for mine, theirs in zip(shown["differences"], kept["differences"], strict=True):
         for field in ("first", "second", "metric", "stratum", "mean", "low", "high", "n"):
             assert mine[field] == theirs[field]
+    tasks = ask(client, "comparisons/matched/tasks", metric="company_value")
+    assert [one["task"] for one in tasks] == list(kept["tasks"])
+    for team in shown["teams"]:
+        mean = sum(one["values"][team] for one in tasks) / len(tasks)
+        (row,) = (m for m in shown["means"] if (m["team"], m["metric"], m["stratum"]) == (team, "company_value", "all"))
+        assert mean == pytest.approx(row["mean"])
+    assert all(
+        value is None for one in ask(client, "comparisons/matched/tasks", metric="stop") for value in one["values"].values()
+    )
+    assert client.get("/api/comparisons/broken/tasks", params={"metric": "x"}).status_code < 500
     assert client.get("/api/comparisons/nowhere").status_code == 404
     assert client.get("/api/comparisons/..%2Foffice").status_code == 404
 

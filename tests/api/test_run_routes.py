@@ -105,6 +105,9 @@ def test_groups_are_listed_with_what_they_can_teach(client: TestClient):
     # The legal returns are 0.5, 1.5 and 1.0.
     assert row["spread"] == pytest.approx(0.5)
     assert row["best"] == "REFACTOR"
+    assert (row["chosen"], row["returns"], row["valid"]) == (1, [0.5, 1.5, 1.0, 1.0], [True, True, False, True])
+    assert row["actions"] == ["FIX_BUG major", "REFACTOR", "invalid", "REFACTOR"]
+    assert row["episode"] is None, "its key names no episode"
     assert [one["trained"] for one in page["rows"]] == [True, False]
     assert client.get("/api/runs/first/groups", params={"iteration": 9}).json() == {"total": 0, "rows": []}
 

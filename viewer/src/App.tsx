@@ -61,6 +61,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['m', 'office in 2D or 3D'],
   ['t', 'dark or light'],
   ['y', 'copy the link to what is shown'],
+  ['j k Enter', 'next or previous row of a list or thing of a kind; open it'],
   ['g o, g d, g p, g r, g t', 'office, dashboard, playground, race, training'],
   ['?', 'this list'],
 ];
@@ -68,9 +69,25 @@ const KEYS: readonly (readonly [string, string])[] = [
 const OWN_KEYS: readonly (readonly [string, string])[] = [
   ['t', 'dark or light'],
   ['y', 'copy the link to what is shown'],
+  ['j k Enter', 'next or previous row of a list or thing of a kind; open it'],
   ['g p, g t', 'play, training'],
   ['?', 'this list'],
 ];
+
+/** Move to the next or previous row of a list; a page of one thing leads to the next or previous thing. */
+function walk(by: 1 | -1): void {
+  const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')];
+  if (!rows.length) {
+    document.querySelector<HTMLElement>(by > 0 ? 'a[rel=next]' : 'a[rel=prev]')?.click();
+    return;
+  }
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  const to = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.max(0, Math.min(rows.length - 1, at + by))]!;
+  to.focus();
+  to.scrollIntoView({ block: 'nearest' });
+  // A row that shows itself next to the list is chosen at once.
+  if (to instanceof HTMLButtonElement) to.click();
+}
 
 function useKeyboard(showHelp: () => void): void {
   const pending = useRef('');
@@ -110,6 +127,8 @@ function useKeyboard(showHelp: () => void): void {
         m: () => setStage(stage === '2d' ? '3d' : '2d'),
         t: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
         y: () => void copyLink(),
+        j: () => walk(1),
+        k: () => walk(-1),
         '?': showHelp,
         g: () => {
           pending.current = 'g';
@@ -220,7 +239,17 @@ export function App() {
               aria-label="Copy the link to what is shown"
               title="Copy the link to what is shown (y)"
             >
-              ⧉
+              <svg
+                viewBox="0 0 16 16"
+                width="14"
+                height="14"
+                aria-hidden="true"
+                fill="none"
+                stroke="currentColor"
+                strokeWidth="1.6"
+              >
+                <path d="M6.5 9.5l3-3M7.5 4.5l1.6-1.6a2.8 2.8 0 0 1 4 4L11.5 8.5M8.5 11.5l-1.6 1.6a2.8 2.8 0 0 1-4-4L4.5 7.5" />
+              </svg>
             </button>
           )}
           <button

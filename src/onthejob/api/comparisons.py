@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
-from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
+from onthejob.api.schema_runs import ComparedTask, ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
 from onthejob.errors import RecordError
 from onthejob.evaluate.pass_fail import COMPARISONS
 from onthejob.record.store import check_name
@@ -32,6 +33,11 @@ def routes(runs: Path) -> APIRouter:
         check_name(name, "comparison")
         return read(folder / f"{name}.json")
 
+    @api.get("/{name}/tasks")
+    def tasks(name: str, metric: Annotated[str, Query(max_length=200)]) -> list[ComparedTask]:
+        check_name(name, "comparison")
+        return _tasks(_held(folder / f"{name}.json"), metric)
+
     return api
 
 
@@ -41,17 +47,37 @@ def read(path: Path) -> ComparisonView:
     Raises:
         RecordError: there is none, or it holds something else.
     """
+    held = _held(path)
+    try:
+        return view(path.stem, held)
+    except (ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path.name} holds no comparison: {type(error).__name__}. Make it with `compare --name`.") from error
+
+
+def _held(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise RecordError(f"{path.name} has more than {MOST_BYTES} bytes. A comparison is smaller.")
         held: Any = json.loads(path.read_text(encoding="utf-8"))
-        return view(path.stem, held)
     except FileNotFoundError as error:
         raise RecordError(
             f"there is no comparison {path.stem!r}. `onthejob compare ... --name {path.stem}` makes one."
         ) from error
-    except (OSError, ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise RecordError(f"{path.name} holds no comparison: {type(error).__name__}. Make it with `compare --name`.") from error
+    if not isinstance(held, Mapping):
+        raise RecordError(f"{path.name} holds no comparison: {type(held).__name__}. Make it with `compare --name`.")
+    return held
+
+
+def _tasks(held: Mapping[str, Any], metric: str) -> list[ComparedTask]:
+    """What each team reached on each task; an episode that failed has no value."""
+    found: dict[str, dict[str, float | None]] = {str(task): {} for task in held.get("tasks", ())}
+    for episode in held.get("episodes", ()):
+        value = episode.get(metric)
+        known = isinstance(value, int | float) and math.isfinite(value)
+        found.setdefault(str(episode["task_id"]), {})[str(episode["team"])] = float(value) if known else None
+    return [ComparedTask(task=task, values=values) for task, values in found.items()]
 
 
 def view(name: str, held: Mapping[str, Any]) -> ComparisonView:

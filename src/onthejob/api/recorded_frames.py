@@ -7,14 +7,14 @@ replies again gives what was; every reward is compared with the recorded one, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from onthejob.api.asking import office_options
 from onthejob.api.frames import NIGHT, FrameReply, Stages, Teller
 from onthejob.api.schema_office import Frames, SeatsView
-from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
+from onthejob.api.schema_runs import BranchTerms, BranchTrace, Traces, TraceTurn
 from onthejob.api.tokens import model_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import CompanyState
@@ -95,8 +95,31 @@ def episode_frames(episode: RecordedEpisode, run: str, rules: OfficeConfig) -> F
     return Frames(seats=seats, start=0, base=teller.base(0), frames=teller.frames)
 
 
-def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Traces:
+def branch_terms(run: Run, group: Group) -> BranchTerms | None:
+    """Weights and scales that made the values of a group; None where they are not those of branches."""
+    if group.facts.get("source") != "branch" or not isinstance(group.facts.get("turns"), int):
+        return None
+    config = _branching(run)
+    scales = recorded_scales(run).get(group.actor, Scales())
+    return BranchTerms(
+        outcome_weight=config.outcome_weight,
+        return_weight=config.return_weight,
+        outcome_scale=scales.outcome,
+        return_scale=scales.ret,
+        turns=group.facts["turns"],
+    )
+
+
+def traces(run: Run, name: str, group: Group, iteration: int, world: int, *, replies: Sequence[int] | None = None) -> Traces:
     """What followed each distinct reply of a recorded group in one of its worlds, turn by turn.
+
+    Args:
+        run: that holds the group.
+        name: of the run.
+        group: scored by branches.
+        iteration: of the group.
+        world: one of its worlds.
+        replies: only what these replies do; None: every reply.
 
     Raises:
         RecordError: the group was not scored by branches, `world` is none of its worlds, or the segment cannot be played again.
@@ -106,8 +129,7 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         raise RecordError(f"group {group.key!r} was not scored by branches: nothing was continued from its replies.")
     if world not in facts["worlds"]:
         raise RecordError(f"group {group.key!r} was not played in world {world}, only in {facts['worlds']}. Choose one of them.")
-    loop = run.config.get("train")
-    config = BranchConfig(**_known(loop.get("branch") if isinstance(loop, Mapping) else None))
+    config = _branching(run)
     if config.continuation == "policy":
         raise RecordError(
             f"the branches of group {group.key!r} were continued by the policies of that time, which are not kept here."
@@ -120,8 +142,9 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
     longest = int(facts["turns"])
     found: dict[str, BranchTrace] = {}
     start = company_value(env.company) / 100
+    wanted = None if replies is None else {key for index, key in enumerate(facts["keys"]) if index in replies}
     for index, (key, member) in enumerate(zip(facts["keys"], group.trajectories, strict=True)):
-        if key in found:
+        if key in found or (wanted is not None and key not in wanted):
             continue
         told = _Trace(group.actor, env.company)
         branch = env.branch(member.turns[0].completion.text, world=world, turns=config.turns, on_turn=told)
@@ -216,6 +239,11 @@ def _repeat(env: OfficeEnvironment, turn: Mapping[str, Any], number: int, episod
     raise RecordError(
         f"reply {number} of episode {episode.name!r} of run {run!r} has another effect than recorded: the rules have changed."
     )
+
+
+def _branching(run: Run) -> BranchConfig:
+    loop = run.config.get("train")
+    return BranchConfig(**_known(loop.get("branch") if isinstance(loop, Mapping) else None))
 
 
 def _known(config: object) -> dict[str, Any]:

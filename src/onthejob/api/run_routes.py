@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,19 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Query
 
-from onthejob.api.recorded_frames import episode_frames, rules_of, traces
+from onthejob.api.recorded_frames import branch_terms, episode_frames, rules_of, traces
+from onthejob.api.run_rows import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (
     ActionShare,
     AdvantageRule,
+    BranchTerms,
     EpisodeRow,
-    EpisodeTurn,
     EpisodeView,
     GroupPage,
-    GroupRow,
     GroupView,
     MetricSeries,
     ReplyView,
@@ -39,9 +36,9 @@ from onthejob.api.tokens import Tokens, model_of
 from onthejob.api.transcripts import read_by_turn, requests
 from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import TRAIN_SCOPE, recorded_scales
+from onthejob.evaluate.reexecute import place_of
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.record import Run, RunSummary, list_runs, series
-from onthejob.record.from_rows import GroupHead, RecordedEpisode
 from onthejob.record.listing import summary
 from onthejob.record.store import check_name
 from onthejob.rollout.origin import read_origin
@@ -96,11 +93,11 @@ def routes(runs: Runs) -> APIRouter:
             iterations, events = run.iterations(), run.read_events()
             return RunView(
                 info=_info(summary(run)),
-                config=_finite(run.config),
+                config=finite(run.config),
                 iterations=iterations,
                 actors=sorted({m.scope.removeprefix(TRAIN_SCOPE) for m in metrics if m.scope.startswith(TRAIN_SCOPE)}),
-                events=[RunEvent(iteration=e.iteration, kind=e.kind, payload=_finite(e.payload)) for e in events],
-                scales=_finite(scales),
+                events=[RunEvent(iteration=e.iteration, kind=e.kind, payload=finite(e.payload)) for e in events],
+                scales=finite(scales),
                 damage=[RunDamage(iteration=d.iteration, part=d.part) for d in run.damage],
             )
 
@@ -114,7 +111,7 @@ def routes(runs: Runs) -> APIRouter:
         with runs.open(name) as run:
             found = series(run.read_metrics(scope))
         return [
-            MetricSeries(scope=s, name=n, iterations=list(at), values=[_safe(value) for value in values])
+            MetricSeries(scope=s, name=n, iterations=list(at), values=[safe(value) for value in values])
             for s, n, at, values in found
             if not wanted or n in wanted
         ]
@@ -125,10 +122,10 @@ def routes(runs: Runs) -> APIRouter:
         iteration: Iteration = None,
         actor: Actor = None,
         start: Annotated[int, Query(ge=0, le=2**31)] = 0,
-        count: Annotated[int, Query(ge=1, le=500)] = 100,
+        count: Annotated[int, Query(ge=1, le=5_000)] = 100,
     ) -> GroupPage:
         with runs.open(name) as run:
-            rows = [_row(head) for head in run.read_group_heads(iteration, actor)]
+            rows = [group_row(head) for head in run.read_group_heads(iteration, actor)]
         return GroupPage(total=len(rows), rows=rows[start : start + count])
 
     @api.get("/{name}/group")
@@ -144,6 +141,7 @@ def routes(runs: Runs) -> APIRouter:
             tokens = runs.tokens(run.config)
             return _group(
                 found,
+                terms=branch_terms(run, found),
                 env=summary(run).env,
                 iteration=iteration,
                 advantages=None if advantages is None else advantages.tolist(),
@@ -159,7 +157,7 @@ def routes(runs: Runs) -> APIRouter:
         with runs.open(name) as run:
             for head in run.read_group_heads(None, actor):
                 counted = counts.setdefault((head.iteration, head.actor), Counter())
-                counted.update(_action(str(key)) for key in head.facts.get("keys", ()))
+                counted.update(action_of(str(key)) for key in head.facts.get("keys", ()))
         return [
             ActionShare(iteration=n, actor=who, action=action, share=number / counted.total())
             for (n, who), counted in sorted(counts.items())
@@ -169,7 +167,7 @@ def routes(runs: Runs) -> APIRouter:
     @api.get("/{name}/episodes")
     def episodes(name: str, iteration: Iteration = None) -> list[EpisodeRow]:
         with runs.open(name) as run:
-            return [_episode_row(episode) for episode in run.read_episodes(iteration, turns=False)]
+            return [episode_row(episode) for episode in run.read_episodes(iteration, turns=False)]
 
     @api.get("/{name}/episode")
     def episode(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> EpisodeView:
@@ -178,9 +176,10 @@ def routes(runs: Runs) -> APIRouter:
             if found is None:
                 raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
             asked = requests(run, found, runs.tokens(run.config))
-        turns = [_episode_turn(n, turn, asked.get(n)) for n, turn in enumerate(found.timeline)]
+            sampled = groups_of((key for at, key in run.read_group_keys() if at == iteration), episode)
+        turns = [episode_turn(n, turn, asked.get(n), sampled) for n, turn in enumerate(found.timeline)]
         origin = read_origin(found.facts, f"episode {episode!r} of run {name!r}")
-        return EpisodeView(row=_episode_row(found), turns=turns, office=origin is not None and origin.task.env == "office")
+        return EpisodeView(row=episode_row(found), turns=turns, office=origin is not None and origin.task.env == "office")
 
     @api.get("/{name}/office")
     def office(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> Frames:
@@ -191,13 +190,18 @@ def routes(runs: Runs) -> APIRouter:
         return episode_frames(found, name, rules)
 
     @api.get("/{name}/branches")
-    def branches(name: str, key: Key, world: Annotated[int, Query(ge=1, le=9_999)]) -> Traces:
+    def branches(
+        name: str,
+        key: Key,
+        world: Annotated[int, Query(ge=1, le=9_999)],
+        reply: Annotated[list[int] | None, Query(max_length=64)] = None,
+    ) -> Traces:
         with runs.open(name) as run, run.frozen():
             found = next(iter(run.read_groups(key=key)), None)
             iteration = next((at for at, one in run.read_group_keys() if one == key), None)
             if found is None or iteration is None:
                 raise RecordError(f"run {name!r} has no group {key!r}.")
-            return traces(run, name, found, iteration, world)
+            return traces(run, name, found, iteration, world, replies=reply)
 
     return api
 
@@ -224,29 +228,10 @@ def _short_ref(ref: str) -> str:
     return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
 
 
-def _row(head: GroupHead) -> GroupRow:
-    keys = [str(key) for key in head.facts.get("keys", ())]
-    legal = [ret for ret, valid in zip(head.returns, head.valid, strict=True) if valid]
-    best = max(range(len(head.returns)), key=lambda i: head.returns[i]) if head.returns else None
-    return GroupRow(
-        key=head.key,
-        iteration=head.iteration,
-        actor=head.actor,
-        size=len(head.returns),
-        distinct=len(set(keys)) or len(set(head.returns)),
-        invalid=head.valid.count(False),
-        day=_whole(head.facts.get("day")),
-        turn=_whole(head.facts.get("turn")),
-        origin=str(head.facts.get("origin", head.facts.get("source", ""))),
-        spread=_safe(float(np.std(legal, ddof=1))) or 0.0 if len(legal) > 1 else 0.0,
-        best=_short(keys[best]) if best is not None and best < len(keys) else "",
-        trained=head.trained,
-    )
-
-
 def _group(
     group: Group,
     *,
+    terms: BranchTerms | None,
     env: str,
     iteration: int,
     advantages: Sequence[float] | None,
@@ -265,8 +250,11 @@ def _group(
         advantage = advantages[index] if advantages is not None else None
         replies.append(_reply(trajectory, key, advantage, by_world.get(key, ()), tokens))
     shown = {name: value for name, value in facts.items() if name not in ("by_world", "keys", "worlds")}
+    place = place_of(group.key)
     return GroupView(
         key=group.key,
+        episode=place[0] if place else None,
+        terms=terms,
         env=_short_ref(env),
         iteration=iteration,
         actor=group.actor,
@@ -275,8 +263,8 @@ def _group(
         rule=rule,
         source=str(facts.get("source", "")),
         worlds=[int(world) for world in facts.get("worlds", ())],
-        chosen=_whole(facts.get("chosen")),
-        facts=_finite(shown),
+        chosen=whole(facts.get("chosen")),
+        facts=finite(shown),
         replies=replies,
         previous=previous,
         next=following,
@@ -296,10 +284,10 @@ def _reply(trajectory: Trajectory, key: str, advantage: float | None, by_world: 
         key=key,
         ids=list(turn.completion.token_ids),
         pieces=tokens.pieces(turn.completion.token_ids),
-        logprobs=[_safe(value) or 0.0 for value in turn.completion.logprobs],
-        ret=_safe(trajectory.ret) or 0.0,
-        rewards=[_safe(value) or 0.0 for value in trajectory.rewards],
-        metrics={name: float(value) for name, value in trajectory.metrics.items() if _safe(float(value)) is not None},
+        logprobs=[safe(value) or 0.0 for value in turn.completion.logprobs],
+        ret=safe(trajectory.ret) or 0.0,
+        rewards=[safe(value) or 0.0 for value in trajectory.rewards],
+        metrics={name: float(value) for name, value in trajectory.metrics.items() if safe(float(value)) is not None},
         advantage=advantage,
         by_world=[float(value) for value in by_world],
         turns=[
@@ -308,7 +296,7 @@ def _reply(trajectory: Trajectory, key: str, advantage: float | None, by_world: 
                 text=one.completion.text,
                 kind=str(one.kind),
                 valid=one.valid,
-                reward=_safe(reward),
+                reward=safe(reward),
                 policy=one.policy_version,
                 prompt=asked,
             )
@@ -329,71 +317,3 @@ def _rule(config: Mapping[str, Any]) -> AdvantageRule:
     stated = next((given for given in found if isinstance(given, Mapping)), {})
     rule = {"negative_weight": 1.0, **asdict(AdvantageConfig()), **stated}
     return AdvantageRule.model_validate({name: rule[name] for name in AdvantageRule.model_fields})
-
-
-def _episode_row(episode: RecordedEpisode) -> EpisodeRow:
-    facts = episode.facts
-    return EpisodeRow(
-        iteration=episode.iteration,
-        name=episode.name,
-        policies=dict(episode.policies),
-        metrics={name: _safe(value) for name, value in episode.metrics.items()},
-        stop=str(facts.get("stop", "")),
-        error=str(facts["error"]) if facts.get("error") else None,
-        turns=episode.steps,
-    )
-
-
-def _episode_turn(number: int, turn: Mapping[str, Any], asked: str | None) -> EpisodeTurn:
-    actor = str(turn.get("actor", ""))
-    rewards = {str(role): _safe(float(amount)) or 0.0 for role, amount in turn.get("rewards", {}).items()}
-    parts = turn.get("parts", {}).get(actor, {})
-    return EpisodeTurn(
-        index=int(turn.get("index", number)),
-        actor=actor,
-        policy=str(turn.get("policy", "")),
-        kind=str(turn.get("kind", "")),
-        text=str(turn.get("text", "")),
-        valid=bool(turn.get("valid", True)),
-        reward=rewards.get(actor, 0.0),
-        rewards=rewards,
-        prompt=asked,
-        parts={str(name): float(value) for name, value in parts.items() if value},
-        facts=_finite(turn.get("facts", {})),
-    )
-
-
-def _action(key: str) -> str:
-    """The action type of a canonical key."""
-    try:
-        return str(json.loads(key).get("action_type", key))
-    except (ValueError, AttributeError):
-        return key
-
-
-def _short(key: str) -> str:
-    """A canonical key as people read it."""
-    try:
-        fields = json.loads(key)
-        return " ".join(str(fields[name]) for name in ("action_type", "target") if fields.get(name))
-    except (ValueError, AttributeError, TypeError):
-        return key
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _safe(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: such numbers become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float):
-        return _safe(value)
-    return value

@@ -83,6 +83,14 @@ class GroupRow(Sent):
     best: str
     """The action with the highest return."""
     trained: bool
+    episode: str | None
+    """In which the replies were sampled; None where the members are whole episodes."""
+    chosen: int | None
+    """The reply with which the episode continued."""
+    actions: list[str]
+    """What each reply does, in short; empty where the record does not say."""
+    returns: list[float | None]
+    valid: list[bool]
 
 
 class GroupPage(Sent):
@@ -147,10 +155,25 @@ class AdvantageRule(Sent):
     """Factor of advantages below 0, which runs of earlier versions may have; else 1."""
 
 
+class BranchTerms(Sent):
+    """How a branch's outcome and the role's return make its value: each per turn and per scale, weighted, added."""
+
+    outcome_weight: float
+    return_weight: float
+    outcome_scale: float
+    return_scale: float
+    turns: int
+    """Length of the group's longest branch."""
+
+
 class GroupView(Sent):
     """One group."""
 
     key: str
+    episode: str | None
+    """As in `GroupRow`."""
+    terms: BranchTerms | None
+    """None where the values are not those of branches."""
     env: str
     """As in `RunRow`."""
     iteration: int
@@ -207,6 +230,8 @@ class EpisodeTurn(Sent):
     """As in `TurnView`; None where the run did not record the role's trajectory whole."""
     parts: dict[str, float]
     facts: dict[str, Any]
+    group: str | None
+    """Key of the group of replies that were sampled in this turn."""
 
 
 class EpisodeView(Sent):
@@ -306,6 +331,14 @@ class McNemarView(Sent):
     both: int
     neither: int
     p: float
+
+
+class ComparedTask(Sent):
+    """One task of a comparison."""
+
+    task: str
+    values: dict[str, float | None]
+    """Team -> what it reached in the metric that was asked for."""
 
 
 class ComparisonInfo(Sent):

@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/comparisons/{name}/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tasks */
+        get: operations["tasks_api_comparisons__name__tasks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/config": {
         parameters: {
             query?: never;
@@ -665,6 +682,22 @@ export interface components {
             worlds: number;
         };
         /**
+         * BranchTerms
+         * @description How a branch's outcome and the role's return make its value: each per turn and per scale, weighted, added.
+         */
+        BranchTerms: {
+            /** Outcome Scale */
+            outcome_scale: number;
+            /** Outcome Weight */
+            outcome_weight: number;
+            /** Return Scale */
+            return_scale: number;
+            /** Return Weight */
+            return_weight: number;
+            /** Turns */
+            turns: number;
+        };
+        /**
          * BranchTrace
          * @description What followed one reply in one world.
          */
@@ -725,6 +758,18 @@ export interface components {
             turns: number;
             /** Worlds */
             worlds: number[];
+        };
+        /**
+         * ComparedTask
+         * @description One task of a comparison.
+         */
+        ComparedTask: {
+            /** Task */
+            task: string;
+            /** Values */
+            values: {
+                [key: string]: number | null;
+            };
         };
         /**
          * ComparisonInfo
@@ -886,6 +931,8 @@ export interface components {
             facts: {
                 [key: string]: unknown;
             };
+            /** Group */
+            group: string | null;
             /** Index */
             index: number;
             /** Kind */
@@ -1066,14 +1113,20 @@ export interface components {
          * @description One line of the list of groups.
          */
         GroupRow: {
+            /** Actions */
+            actions: string[];
             /** Actor */
             actor: string;
             /** Best */
             best: string;
+            /** Chosen */
+            chosen: number | null;
             /** Day */
             day: number | null;
             /** Distinct */
             distinct: number;
+            /** Episode */
+            episode: string | null;
             /** Invalid */
             invalid: number;
             /** Iteration */
@@ -1082,6 +1135,8 @@ export interface components {
             key: string;
             /** Origin */
             origin: string;
+            /** Returns */
+            returns: (number | null)[];
             /** Size */
             size: number;
             /** Spread */
@@ -1090,6 +1145,8 @@ export interface components {
             trained: boolean;
             /** Turn */
             turn: number | null;
+            /** Valid */
+            valid: boolean[];
         };
         /**
          * GroupView
@@ -1102,6 +1159,8 @@ export interface components {
             chosen: number | null;
             /** Env */
             env: string;
+            /** Episode */
+            episode: string | null;
             /** Facts */
             facts: {
                 [key: string]: unknown;
@@ -1123,6 +1182,7 @@ export interface components {
             rule: components["schemas"]["AdvantageRule"];
             /** Source */
             source: string;
+            terms: components["schemas"]["BranchTerms"] | null;
             /** Worlds */
             worlds: number[];
         };
@@ -2146,6 +2206,75 @@ export interface operations {
             };
         };
     };
+    tasks_api_comparisons__name__tasks_get: {
+        parameters: {
+            query: {
+                metric: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparedTask"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     config_api_config_get: {
         parameters: {
             query?: never;
@@ -2731,6 +2860,7 @@ export interface operations {
             query: {
                 key: string;
                 world: number;
+                reply?: number[] | null;
             };
             header?: never;
             path: {

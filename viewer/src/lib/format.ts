@@ -19,8 +19,14 @@ export function bytes(value: number): string {
   return `${Math.max(1, Math.round(value / 1e3))} kB`;
 }
 
+/** Actions whose words have capitals or signs of their own. */
+const SPELLED: Readonly<Record<string, string>> = { SET_OKRS: 'Set OKRs', REVIEW_PR: 'Review PR', A_B_TEST: 'A/B test' };
+
 /** RUN_DEMO -> Run demo */
 export const words = (action: string): string => {
+  // A target may follow the action's name.
+  const [name = '', ...rest] = action.split(' ');
+  if (Object.hasOwn(SPELLED, name)) return [SPELLED[name], ...rest].join(' ');
   const text = action.replaceAll('_', ' ').toLowerCase();
   return text.charAt(0).toUpperCase() + text.slice(1);
 };

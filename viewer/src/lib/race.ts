@@ -17,6 +17,12 @@ export interface Form {
 }
 export const FIRST_FORM: Form = { teams: ['heuristic', 'expert', NOBODY], scenario: 'baseline', seed: '1000', days: '30' };
 
+/** The company of a task of the office, by its name; null for tasks of other environments. */
+export function companyOf(task: string): Omit<Form, 'teams'> | null {
+  const found = /^office-(.+)-(\d+)-d(\d+)$/.exec(task);
+  return found ? { scenario: found[1]!, seed: found[2]!, days: found[3]! } : null;
+}
+
 /** The races among a server's worlds, in the order of their lanes. */
 export const racing = (worlds: readonly Seats[]): Seats[] =>
   LANES.flatMap((name) => worlds.filter(({ world }) => world === name));

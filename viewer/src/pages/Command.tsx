@@ -1,6 +1,6 @@
 // One turn of a shell agent: the command, what it printed, the files it changed, and at the end what was checked.
 import type { EpisodeTurn } from '../api/client';
-import { Scroll } from '../ui/small';
+import { Panel, Scroll } from '../ui/small';
 
 interface Verdict {
   kind: string;
@@ -82,7 +82,36 @@ export function Command({ turn }: { turn: EpisodeTurn }) {
         </div>
       )}
       {facts.sentinel && <p className="small">It said that it is done (stop sign: {facts.sentinel}).</p>}
-      {facts.verdicts && <Verdicts verdicts={facts.verdicts} />}
+      {facts.verdicts && (
+        <p className="small">
+          Then its work was checked: {facts.verdicts.filter((verdict) => verdict.passed).length} of {facts.verdicts.length} hold.
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** What was asked for, next to what was checked of it in the end. */
+export function Checked({ turns }: { turns: readonly EpisodeTurn[] }) {
+  const request = turns[0]?.prompt ?? '';
+  const verdicts = (turns.at(-1)?.facts as Facts | undefined)?.verdicts;
+  return (
+    <div className="grid checked">
+      <Panel title="Request">
+        {request ? (
+          <pre className="block" tabIndex={0} aria-label="Request">
+            {request}
+          </pre>
+        ) : (
+          <p className="small dim">
+            The tokenizer of this run&apos;s model is not on this machine, so the request cannot be read.{' '}
+            <code className="mono">onthejob model fetch</code> brings it.
+          </p>
+        )}
+      </Panel>
+      <Panel title="Assertions">
+        {verdicts ? <Verdicts verdicts={verdicts} /> : <p className="small dim">The episode ended without being checked.</p>}
+      </Panel>
     </div>
   );
 }
@@ -92,7 +121,9 @@ function Verdicts({ verdicts }: { verdicts: readonly Verdict[] }) {
   return (
     <div>
       <div className="row spread">
-        <h3>Assertions</h3>
+        <span className="dim small">
+          {verdicts.every((verdict) => verdict.passed) ? 'The task is passed.' : 'The task is not passed.'}
+        </span>
         <span className={`tag ${passed === verdicts.length ? 'good' : 'bad'}`}>
           {passed} of {verdicts.length} hold
         </span>

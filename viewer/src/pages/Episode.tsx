@@ -1,11 +1,12 @@
 // A recorded episode turn by turn, of any workplace: who did what, what it paid, and what the workplace noted about it.
-import { useState } from 'react';
 import { type EpisodeTurn, type EpisodeView, type GroupPage } from '../api/client';
 import { useFetched, useRoles } from '../lib/fetching';
 import { compact } from '../lib/format';
-import { link } from '../lib/route';
+import { taskOf } from '../lib/listing';
+import { link, refine } from '../lib/route';
 import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
-import { Command, isCommand } from './Command';
+import { holdsGroup } from '../lib/exported';
+import { Checked, Command, isCommand } from './Command';
 
 export default function Episode({ name, query }: { name: string; query: URLSearchParams }) {
   const iteration = query.get('iteration') ?? '0';
@@ -13,9 +14,11 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
     iteration,
     episode: query.get('episode') ?? '',
   });
-  const [open, setOpen] = useState(0);
+  // Turns are counted from 1, as the company's are.
+  const open = Math.max(0, (Number(query.get('turn') ?? 1) || 1) - 1);
+  const setOpen = (index: number): void => refine({ turn: index + 1 });
   // Attempts at the same task are one group, whose key is iteration, task and actor.
-  const task = (query.get('episode') ?? '').replace(/^s\d+\//, '');
+  const task = taskOf(query.get('episode') ?? '');
   const { value: groups } = useFetched<GroupPage>(value && !value.office ? `runs/${encodeURIComponent(name)}/groups` : null, {
     iteration,
     count: 500,
@@ -26,6 +29,14 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
   if (!value || !known) return <p className="empty">Loading…</p>;
   const { row, turns } = value;
   const turn = turns[Math.min(open, turns.length - 1)];
+  const shell = turns.some((one) => isCommand(one.facts));
+  const moment = (one: EpisodeTurn | undefined) => ({
+    run: name,
+    it: row.iteration,
+    ep: row.name,
+    turn: typeof one?.facts.turn === 'number' ? one.facts.turn + 1 : null,
+    role: one?.actor,
+  });
   return (
     <div className="stack">
       <div className="row spread">
@@ -45,6 +56,7 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
         )}
       </div>
       {row.error && <p className="bad">{row.error}</p>}
+      {shell && <Checked turns={turns} />}
       <div className="grid dash">
         <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
           {value.office && turns.length > 0 && (
@@ -63,10 +75,16 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                       <RoleBadge role={one.actor} />
                     </td>
                     <td>
-                      <button type="button" className="choose" onClick={() => setOpen(index)} aria-pressed={index === open}>
+                      <button
+                        type="button"
+                        className="choose"
+                        data-row
+                        onClick={() => setOpen(index)}
+                        aria-pressed={index === open}
+                      >
                         {one.text.length > 160 ? `${one.text.slice(0, 160)}…` : one.text}
                       </button>
-                      {!one.valid && <span className="tag bad">unusable</span>}
+                      {!one.valid && <span className="tag bad">invalid</span>}
                     </td>
                     <td className="num small">
                       <Pay value={one.reward} />
@@ -87,7 +105,15 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
           {turn && (
             <Panel title={`Turn ${turn.index + 1}`} tools={<span className="small mono dim">{turn.policy}</span>}>
               <div className="stack">
-                {turn.prompt !== null && (
+                {(turn.group !== null || value.office) && (
+                  <p className="row small">
+                    {turn.group !== null && holdsGroup(turn.group) && (
+                      <a href={link(['runs', name, 'group'], { key: turn.group })}>the replies compared in this turn</a>
+                    )}
+                    {value.office && <a href={link(['office'], moment(turn))}>this turn in the office</a>}
+                  </p>
+                )}
+                {turn.prompt !== null && !(shell && turn.index === 0) && (
                   <details open={!isCommand(turn.facts)}>
                     <summary className="small dim">what {turn.actor} read since its last reply</summary>
                     <pre className="block" tabIndex={0} aria-label="Request">

@@ -1,11 +1,11 @@
 // The K replies to one prompt, side by side: every token with its probability, the gate, the value in each world, and how the
 // advantage follows from it.
 import { useMemo, useState, type CSSProperties } from 'react';
-import { type EpisodeRow, type GroupView, type ReplyView } from '../api/client';
+import { type EpisodeRow, type EpisodeView, type GroupView, type ReplyView } from '../api/client';
 import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
 import { useFetched, useRoles } from '../lib/fetching';
 import { compact, dollars, fixed, percent, signed } from '../lib/format';
-import { holdsGroup, isExport } from '../lib/exported';
+import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { link } from '../lib/route';
 import { Panel, RoleBadge } from '../ui/small';
 import { Continuation } from './Continuation';
@@ -57,6 +57,13 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
     turns?: number | number[];
     metrics?: Record<string, number>;
   };
+  // The episode's own count of turns, which is another than the company's where it begins later.
+  const { value: episode } = useFetched<EpisodeView>(
+    group.episode && holdsEpisode(group.iteration, group.episode) ? `runs/${encodeURIComponent(name)}/episode` : null,
+    { iteration: group.iteration, episode: group.episode },
+  );
+  const found = episode?.turns.findIndex((turn) => turn.group === group.key) ?? -1;
+  const step = found < 0 ? null : found + 1;
   const repeated = cards.length < group.replies.length;
   return (
     <div className="stack">
@@ -66,6 +73,28 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           <span className="mono">{group.key}</span>
         </h1>
         <span className="row">
+          {group.episode && (
+            <a
+              className="button"
+              href={link(['runs', name, 'episode'], { iteration: group.iteration, episode: group.episode, turn: step })}
+            >
+              its turn in the episode
+            </a>
+          )}
+          {group.episode && isOffice(group) && typeof facts.turn === 'number' && (
+            <a
+              className="button"
+              href={link(['office'], {
+                run: name,
+                it: group.iteration,
+                ep: group.episode,
+                turn: facts.turn + 1,
+                role: group.actor,
+              })}
+            >
+              in the office at this turn
+            </a>
+          )}
           {group.previous && holdsGroup(group.previous) && (
             <a className="button" href={link(['runs', name, 'group'], { key: group.previous })} rel="prev">
               ‹ previous

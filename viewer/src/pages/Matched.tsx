@@ -4,6 +4,7 @@ import { useFetched } from '../lib/fetching';
 import { compact } from '../lib/format';
 import { go, link } from '../lib/route';
 import { Choice, Panel, Scroll } from '../ui/small';
+import { ComparedTasks } from './ComparedTasks';
 
 export const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#9aa3ba'];
 const ALL = 'all';
@@ -36,6 +37,7 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
         </span>
       </div>
       <ComparisonPanels value={value} metric={metric} featured={featured} change={change} />
+      <ComparedTasks value={value} metric={metric} featured={featured} />
     </div>
   );
 }

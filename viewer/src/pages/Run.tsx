@@ -1,19 +1,20 @@
 // One run: curves, health of its groups, what was sampled, how it was configured.
 import { useMemo, useState } from 'react';
-import { type EpisodeRow, type GroupPage, type RunView, type Series } from '../api/client';
+import { type RunView, type Series } from '../api/client';
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { byMetric, chartsOf, TRAIN } from '../lib/curves';
-import { compact, dollars, fixed } from '../lib/format';
-import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
+import { compact } from '../lib/format';
+import { isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
 import { colorOf, titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
-import { Choice, Panel, RoleBadge, Scroll, Verification } from '../ui/small';
+import { Panel, RoleBadge, Scroll, Verification } from '../ui/small';
 import { Actions } from './Actions';
+import { Episodes } from './Episodes';
+import { Groups } from './Groups';
 import { Health } from './Health';
 import { flat } from './Runs';
 
-const PAGE = 60;
 type View = 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
 const VIEWS: readonly View[] = ['curves', 'groups', 'actions', 'episodes', 'config'];
 
@@ -80,6 +81,7 @@ function Curves({ name, run }: { name: string; run: RunView }) {
           const role = one.scope.startsWith(TRAIN) ? one.scope.slice(TRAIN.length) : '';
           return {
             name: role ? titleOf(role) : 'all roles',
+            id: role,
             color: role ? colorOf(role) : '#9aa3ba',
             x: one.iterations,
             y: one.values,
@@ -132,10 +134,18 @@ function Curves({ name, run }: { name: string; run: RunView }) {
           </label>
         </span>
       </div>
+      <p className="small dim">Click on a curve: the groups of that iteration and role.</p>
       {!shown.length && <p className="empty">This run has recorded no training metrics.</p>}
       <div className="curves">
         {shown.map((chart) => (
-          <Plot key={chart.metric} title={chart.title} lines={chart.lines} weight={weight} log={log} />
+          <Plot
+            key={chart.metric}
+            title={chart.title}
+            lines={chart.lines}
+            weight={weight}
+            log={log}
+            pick={(iteration, actor) => go(['runs', name], { view: 'groups', iteration, actor })}
+          />
         ))}
       </div>
       {evaluated.length > 0 && (
@@ -149,208 +159,6 @@ function Curves({ name, run }: { name: string; run: RunView }) {
         </>
       )}
     </>
-  );
-}
-
-function Groups({ name, run, query }: { name: string; run: RunView; query: URLSearchParams }) {
-  const actor = query.get('actor') ?? '';
-  const iteration = query.get('iteration') ?? String(run.info.last_iteration ?? '');
-  const start = Number(query.get('start') ?? 0) || 0;
-  const { value: page, error } = useFetched<GroupPage>(`runs/${encodeURIComponent(name)}/groups`, {
-    actor: actor || null,
-    iteration: iteration === 'all' ? null : iteration,
-    start,
-    count: PAGE,
-  });
-  const change = (next: Record<string, string | number>): void =>
-    go(['runs', name], { view: 'groups', actor, iteration, start: 0, ...next });
-  return (
-    <Panel
-      title={`Groups · ${page?.total ?? '…'}`}
-      tools={
-        <span className="row">
-          <Choice
-            label="role"
-            value={actor}
-            options={[['', 'all'], ...run.actors.map((role) => [role, titleOf(role)] as const)]}
-            onChange={(value) => change({ actor: value })}
-          />
-          <Choice
-            label="iteration"
-            value={iteration}
-            options={['all', ...run.iterations.map(String)]}
-            onChange={(value) => change({ iteration: value })}
-          />
-        </span>
-      }
-    >
-      {error && <p className="bad">{error}</p>}
-      {page && !page.rows.length && <p className="empty">No group was recorded here. Choose another iteration or role.</p>}
-      {page && page.rows.length > 0 && (
-        <Scroll label="Groups">
-          <table className="keyed groups">
-            <thead>
-              <tr>
-                <th scope="col">group</th>
-                <th scope="col">role</th>
-                <th scope="col">where</th>
-                <th scope="col" className="num">
-                  replies
-                </th>
-                <th scope="col" className="num">
-                  distinct
-                </th>
-                <th scope="col" className="num">
-                  invalid
-                </th>
-                <th scope="col" className="num">
-                  spread
-                </th>
-                <th scope="col">best</th>
-              </tr>
-            </thead>
-            <tbody>
-              {page.rows.map((row) => (
-                <tr key={row.key}>
-                  <td>
-                    {holdsGroup(row.key) ? (
-                      <a href={link(['runs', name, 'group'], { key: row.key })} className="mono nowrap">
-                        {row.key}
-                      </a>
-                    ) : (
-                      <span className="mono dim nowrap" title="Not in this file; the viewer shows it">
-                        {row.key}
-                      </span>
-                    )}{' '}
-                    {!row.trained && <span className="tag bad">dead</span>}
-                  </td>
-                  <td>
-                    <RoleBadge role={row.actor} />
-                  </td>
-                  <td className="nowrap dim">
-                    {row.day !== null ? `day ${row.day}` : ''} {row.turn !== null ? `turn ${row.turn}` : ''} {row.origin}
-                  </td>
-                  <td className="num">{row.size}</td>
-                  <td className="num">{row.distinct}</td>
-                  <td className={`num ${row.invalid ? 'bad' : 'dim'}`}>{row.invalid}</td>
-                  <td className="num">{fixed(row.spread, 3)}</td>
-                  <td className="small mono">{row.best}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
-      )}
-      {page && page.total > PAGE && (
-        <p className="row" style={{ marginTop: 8 }}>
-          <button type="button" disabled={start === 0} onClick={() => change({ start: Math.max(0, start - PAGE) })}>
-            ‹ before
-          </button>
-          <span className="dim small">
-            {start + 1}–{Math.min(start + PAGE, page.total)} of {page.total}
-          </span>
-          <button type="button" disabled={start + PAGE >= page.total} onClick={() => change({ start: start + PAGE })}>
-            after ›
-          </button>
-        </p>
-      )}
-    </Panel>
-  );
-}
-
-interface Figure {
-  title: string;
-  shown: (metrics: EpisodeRow['metrics']) => string;
-}
-/** Columns of the list: the office's two, or the rewards and up to three more that the environment reports. */
-function figuresOf(rows: readonly EpisodeRow[]): Figure[] {
-  if (rows.some((row) => typeof row.metrics.company_value === 'number'))
-    return [
-      {
-        title: 'company value',
-        shown: ({ company_value: value }) => (typeof value === 'number' ? dollars(value) : '–'),
-      },
-      { title: 'team reward', shown: (metrics) => compact(metrics.team_reward) },
-    ];
-  const names = [...new Set(rows.flatMap((row) => Object.keys(row.metrics)))].filter((name) => name !== 'turns');
-  const rewards = names.filter((name) => /^reward(\/|$)/.test(name)).sort();
-  const rest = names.filter((name) => !rewards.includes(name) && name !== 'invalid' && !name.includes('/')).sort();
-  return [...rewards.slice(0, 5), ...rest.slice(0, 3), ...names.filter((name) => name === 'invalid')].map((title) => ({
-    title,
-    shown: (metrics) => compact(metrics[title]),
-  }));
-}
-
-function Episodes({ name, run, query }: { name: string; run: RunView; query: URLSearchParams }) {
-  const iteration = query.get('iteration') ?? String(run.info.last_iteration ?? '');
-  const { value: rows, error } = useFetched<EpisodeRow[]>(`runs/${encodeURIComponent(name)}/episodes`, {
-    iteration: iteration === 'all' ? null : iteration,
-  });
-  const figures = figuresOf(rows ?? []);
-  return (
-    <Panel
-      title={`Episodes · ${rows?.length ?? '…'}`}
-      tools={
-        <Choice
-          label="iteration"
-          value={iteration}
-          options={['all', ...run.iterations.map(String)]}
-          onChange={(value) => go(['runs', name], { view: 'episodes', iteration: value })}
-        />
-      }
-    >
-      {error && <p className="bad">{error}</p>}
-      {rows && !rows.length && <p className="empty">No episode was recorded in this iteration.</p>}
-      {rows && rows.length > 0 && (
-        <Scroll label="Episodes">
-          <table className="keyed episodes">
-            <thead>
-              <tr>
-                <th scope="col">episode</th>
-                <th scope="col">ended</th>
-                <th scope="col" className="num">
-                  turns
-                </th>
-                {figures.map(({ title }) => (
-                  <th scope="col" className="num" key={title}>
-                    {title}
-                  </th>
-                ))}
-                <th scope="col">who played</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <tr key={`${row.iteration} ${row.name}`}>
-                  <td>
-                    {holdsEpisode(row.iteration, row.name) ? (
-                      <a
-                        className="mono nowrap"
-                        href={link(['runs', name, 'episode'], { iteration: row.iteration, episode: row.name })}
-                      >
-                        {row.name}
-                      </a>
-                    ) : (
-                      <span className="mono dim" title="Not in this file; the viewer shows it">
-                        {row.name}
-                      </span>
-                    )}
-                  </td>
-                  <td>{row.error ? <span className="bad">{row.error}</span> : row.stop}</td>
-                  <td className="num">{row.turns || '–'}</td>
-                  {figures.map(({ title, shown }) => (
-                    <td className="num" key={title}>
-                      {shown(row.metrics)}
-                    </td>
-                  ))}
-                  <td className="small dim mono">{[...new Set(Object.values(row.policies))].join(', ')}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
-      )}
-    </Panel>
   );
 }
 

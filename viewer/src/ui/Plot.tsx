@@ -7,6 +7,8 @@ import { align, between, smooth, thin } from '../lib/curves';
 
 export interface Line {
   name: string;
+  /** What `pick` is given of it. */
+  id?: string;
   color: string;
   dash?: number[];
   x: number[];
@@ -30,16 +32,21 @@ export function Plot({
   weight,
   log,
   height = 190,
+  pick,
 }: {
   title: string;
   lines: readonly Line[];
   weight: number;
   log: boolean;
   height?: number;
+  /** Called where a curve is clicked, with the place on the x axis and the id of the nearest line. */
+  pick?: (x: number, id: string) => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<string>('');
   const id = useId();
+  const picked = useRef(pick);
+  picked.current = pick;
 
   useEffect(() => {
     const element = box.current;
@@ -156,6 +163,22 @@ export function Plot({
       },
     };
     const made = new uPlot(options, data as uPlot.AlignedData, element);
+    let pressed = 0;
+    made.over.addEventListener('mousedown', (event) => {
+      pressed = event.clientX;
+    });
+    made.over.addEventListener('click', (event) => {
+      const index = made.cursor.idx;
+      // The end of a drag, which zooms, is no click.
+      if (index === null || index === undefined || !picked.current || Math.abs(event.clientX - pressed) > 3) return;
+      const y = event.clientY - made.over.getBoundingClientRect().top;
+      const far = (place: number): number => {
+        const value = soft[place]![index];
+        return value === null || value === undefined ? Infinity : Math.abs(made.valToPos(value, 'y') - y);
+      };
+      const nearest = lines.map((_, place) => place).sort((a, b) => far(a) - far(b))[0];
+      if (nearest !== undefined) picked.current(x[index]!, lines[nearest]!.id ?? '');
+    });
     const observer = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 120), height }));
     observer.observe(element);
     return () => {
@@ -183,7 +206,7 @@ export function Plot({
   };
   const newest = lines.map((line) => `${line.name} ${compact([...line.y].reverse().find((value) => value !== null))}`).join(', ');
   return (
-    <figure className="panel curve" aria-labelledby={id}>
+    <figure className={`panel curve ${pick ? 'pick' : ''}`} aria-labelledby={id}>
       <div className="row spread" style={{ flexWrap: 'nowrap' }}>
         <h3 id={id} className="mono ellipsis">
           {title}

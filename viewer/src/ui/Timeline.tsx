@@ -2,10 +2,10 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { colorOf, NIGHT, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
-import { link } from '../lib/route';
-import { current, jumpTo, seek, setJump, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
+import { current, jumpTo, seek, setJump, setSpeed, togglePlay, useStore } from '../lib/store';
 import { deed, frameOf, isLoss, JUMPS, lastFrame, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
 import type { Frame, Seats } from '../api/client';
+import { FromRun } from './FromRun';
 import { Pay, RoleBadge } from './small';
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
@@ -229,20 +229,7 @@ export function Timeline() {
           )}
         </div>
       </div>
-      {recorded && (
-        <p className="row small from">
-          <span className="tag accent">recorded</span>
-          <a
-            className="ellipsis mono"
-            href={link(['runs', recorded.run, 'episode'], { iteration: recorded.iteration, episode: recorded.episode })}
-          >
-            {recorded.run} / iteration {recorded.iteration} / {recorded.episode}
-          </a>
-          <button type="button" onClick={showLive}>
-            {isExport ? 'close' : 'back to the live company'}
-          </button>
-        </p>
-      )}
+      <FromRun frame={frame} />
       <p className="sr" aria-live="polite">
         {playing ? '' : describe(frame)}
       </p>

@@ -17,7 +17,7 @@ export const FLAGS = [
   '--use-angle=swiftshader',
   '--enable-unsafe-swiftshader',
 ];
-export const PATIENCE = 240_000;
+export const PATIENCE = Number(process.env.PATIENCE ?? 240_000);
 
 /** Run `check(open)`; every page that it opens must log no error and ask nothing of another origin. */
 export async function run(check) {
