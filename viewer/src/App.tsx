@@ -272,7 +272,7 @@ export function App() {
           {page === 'env' && <Play query={route.query} />}
           {page === 'runs' && !run && <Runs query={route.query} />}
           {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
-          {page === 'runs' && run && part === 'group' && <Group name={run} id={route.query.get('key') ?? ''} />}
+          {page === 'runs' && run && part === 'group' && <Group name={run} query={route.query} />}
           {page === 'runs' && run && part === 'episode' && <Episode name={run} query={route.query} />}
           {page === 'report' && <Report query={route.query} />}
           {page === 'comparisons' && run && <Matched name={run} query={route.query} />}

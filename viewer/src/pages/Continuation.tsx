@@ -2,7 +2,8 @@
 import { useMemo, useState } from 'react';
 import type { BranchTrace, GroupView, Traces, TraceTurn } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, replyTitle, words } from '../lib/format';
+import { dollars, fixed } from '../lib/format';
+import { titleOfReply } from '../lib/why';
 import { NIGHT, titleOf } from '../lib/roles';
 import { deed, moved, perTurn, TURNS_PER_DAY } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
@@ -37,8 +38,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
   const first = ranked.find((trace) => trace.index === left) ?? ranked[0]!;
   const second = ranked.find((trace) => trace.index === right) ?? ranked.at(-1)!;
   const agree = ranked.every((trace) => trace.agrees);
-  const head = (trace: BranchTrace): string =>
-    trace.turns[0]?.valid ? words(replyTitle(group.replies[trace.index]!.text)) : 'unusable reply';
+  const head = (trace: BranchTrace): string => (trace.turns[0]?.valid ? titleOfReply(group, trace.index) : 'an invalid reply');
   return (
     <div className="stack" data-testid="futures">
       <p className="small" data-agrees={agree}>
@@ -51,7 +51,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
         )}{' '}
         <span className="dim">
           {traces.stand_ins
-            ? 'Imitations of the policies of that iteration continue.'
+            ? "Stand-ins for that iteration's policies continue."
             : 'The scripted partners continue in all seats.'}
         </span>
       </p>
@@ -117,7 +117,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
                         {head(trace)}
                       </span>
                       {group.chosen !== null && sameReply(group, trace.index, group.chosen) && (
-                        <span className="tag accent">continued with</span>
+                        <span className="tag accent">played</span>
                       )}
                     </span>
                   </th>
@@ -178,8 +178,8 @@ function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second:
             <th scope="col">role</th>
             <th scope="col">A</th>
             <th scope="col">B</th>
-            <th scope="col" className="num" title="Company value of A minus that of B">
-              A − B
+            <th scope="col" className="num">
+              company value, A minus B so far
             </th>
           </tr>
         </thead>

@@ -2,52 +2,40 @@
 // advantage follows from it.
 import { useMemo, useState, type CSSProperties } from 'react';
 import { type EpisodeRow, type EpisodeView, type GroupView, type ReplyView } from '../api/client';
-import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
+import { arithmetic, type Arithmetic } from '../lib/advantage';
+import { bundles, recomputed } from '../lib/why';
 import { useFetched, useRoles } from '../lib/fetching';
 import { compact, dollars, fixed, percent, signed } from '../lib/format';
 import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { link } from '../lib/route';
 import { Panel, RoleBadge } from '../ui/small';
 import { Continuation } from './Continuation';
+import { Glance } from './Glance';
 
-export default function Group({ name, id }: { name: string; id: string }) {
+export default function Group({ name, query }: { name: string; query: URLSearchParams }) {
+  const id = query.get('key') ?? '';
   const { value: group, error } = useFetched<GroupView>(`runs/${encodeURIComponent(name)}/group`, { key: id });
   const known = useRoles(name);
   if (error) return <p className="empty bad">{error}</p>;
   if (!group || !known) return <p className="empty">Loading…</p>;
-  return <Inspector name={name} group={group} />;
+  return <Inspector key={group.key} name={name} group={group} query={query} />;
 }
 
 /** Records of before the configuration named the environment are the office's. */
 const isOffice = (group: GroupView): boolean => group.env === 'office' || group.env === '';
-
-/** Replies that do the same are one card with a count: eight equal answers need no eight cards. */
-function bundles(group: GroupView): number[][] {
-  const found = new Map<string, number[]>();
-  group.replies.forEach((reply, index) => {
-    // Whole episodes that begin alike may continue differently.
-    const key = JSON.stringify([
-      reply.valid,
-      reply.text,
-      reply.turns.map((turn) => turn.text),
-      reply.turns.length ? reply.ret : 0,
-    ]);
-    found.set(key, [...(found.get(key) ?? []), index]);
-  });
-  return [...found.values()].sort((a, b) => group.replies[b[0]!]!.ret - group.replies[a[0]!]!.ret);
-}
 
 const span = (turns: readonly number[]): string => {
   const [least, most] = [Math.min(...turns), Math.max(...turns)];
   return least === most ? `${most} ${most === 1 ? 'turn' : 'turns'}` : `${least} to ${most} turns`;
 };
 
-function Inspector({ name, group }: { name: string; group: GroupView }) {
+function Inspector({ name, group, query }: { name: string; group: GroupView; query: URLSearchParams }) {
   const [apart, setApart] = useState(false);
   const result = useMemo(() => arithmetic(group.replies, group.rule), [group]);
-  const cards = useMemo(() => (apart ? group.replies.map((_, index) => [index]) : bundles(group)), [group, apart]);
+  const order = useMemo(() => bundles(group, result), [group, result]);
+  const cards = useMemo(() => bundles(group, result, apart).map(({ members }) => members), [group, result, apart]);
   const recorded = group.replies.some((reply) => reply.advantage !== null);
-  const same = group.replies.every((reply, index) => agrees(reply.advantage, recorded ? (result.values[index] ?? null) : null));
+  const same = recomputed(group, result);
   const values = group.replies.flatMap((reply) => reply.by_world);
   const range: [number, number] = [Math.min(...values), Math.max(...values)];
   const facts = group.facts as {
@@ -107,49 +95,54 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           )}
         </span>
       </div>
-      <div
-        className="grid"
-        style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}
-      >
-        <Panel
-          title={<RoleBadge role={group.actor} person plain={!isOffice(group)} />}
-          tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}
+      <Glance name={name} group={group} order={order} result={result} query={query} />
+      <Checked group={group} recorded={recorded} same={same} dead={result.kind === 'dead'} />
+      <details className="fold">
+        <summary>Prompt, and where the advantage comes from</summary>
+        <div
+          className="grid"
+          style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}
         >
-          {group.prompt === null ? (
-            <p className="empty">
-              The tokenizer of this run&apos;s model is not on this machine, so the prompt cannot be read.{' '}
-              <code className="mono">onthejob model fetch</code> brings it.
-            </p>
-          ) : (
-            <pre className="block" tabIndex={0} aria-label="Prompt as the model read it">
-              {group.prompt}
-            </pre>
-          )}
-        </Panel>
-        <Panel title="How the advantages come about">
-          <Summary group={group} result={result} recorded={recorded} same={same} />
-          <dl className="facts" style={{ marginTop: 10 }}>
-            <dt>Decision</dt>
-            <dd>
-              {typeof facts.day === 'number' ? `day ${facts.day}, ` : ''}
-              {typeof facts.turn === 'number' ? `turn ${facts.turn}` : 'whole episode'} · iteration {group.iteration}
-            </dd>
-            <dt>Scored by</dt>
-            <dd>
-              {group.source || 'return'}
-              {group.worlds.length > 0 && ` in ${group.worlds.length} worlds`}
-              {typeof facts.turns === 'number' && ` of up to ${facts.turns} turns`}
-              {Array.isArray(facts.turns) && ` of ${span(facts.turns)}`}
-            </dd>
-            {facts.metrics?.company_value !== undefined && (
-              <>
-                <dt>Company value then</dt>
-                <dd>{dollars(facts.metrics.company_value)}</dd>
-              </>
+          <Panel
+            title={<RoleBadge role={group.actor} person plain={!isOffice(group)} />}
+            tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}
+          >
+            {group.prompt === null ? (
+              <p className="empty">
+                The tokenizer of this run&apos;s model is not on this machine, so the prompt cannot be read.{' '}
+                <code className="mono">onthejob model fetch</code> brings it.
+              </p>
+            ) : (
+              <pre className="block" tabIndex={0} aria-label="Prompt as the model read it">
+                {group.prompt}
+              </pre>
             )}
-          </dl>
-        </Panel>
-      </div>
+          </Panel>
+          <Panel title="Where the advantage comes from">
+            <Summary group={group} result={result} recorded={recorded} />
+            <dl className="facts" style={{ marginTop: 10 }}>
+              <dt>Decision</dt>
+              <dd>
+                {typeof facts.day === 'number' ? `day ${facts.day}, ` : ''}
+                {typeof facts.turn === 'number' ? `turn ${facts.turn + 1}` : 'whole episode'} · iteration {group.iteration}
+              </dd>
+              <dt>Scored by</dt>
+              <dd>
+                {group.source || 'return'}
+                {group.worlds.length > 0 && ` in ${group.worlds.length} worlds`}
+                {typeof facts.turns === 'number' && ` of up to ${facts.turns} turns`}
+                {Array.isArray(facts.turns) && ` of ${span(facts.turns)}`}
+              </dd>
+              {facts.metrics?.company_value !== undefined && (
+                <>
+                  <dt>Company value then</dt>
+                  <dd>{dollars(facts.metrics.company_value)}</dd>
+                </>
+              )}
+            </dl>
+          </Panel>
+        </div>
+      </details>
       <div className="row spread">
         <h2>
           {group.replies.length} replies{repeated ? `, ${cards.length} different` : ''}
@@ -184,7 +177,7 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
   );
 }
 
-function Summary({ group, result, recorded, same }: { group: GroupView; result: Arithmetic; recorded: boolean; same: boolean }) {
+function Summary({ group, result, recorded }: { group: GroupView; result: Arithmetic; recorded: boolean }) {
   const { rule } = group;
   const legal = group.replies.filter((reply) => reply.valid || reply.stop !== 'branch').length;
   if (rule.estimator !== 'group')
@@ -233,16 +226,23 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
         )}
         {rule.negative_weight !== 1 && <div>below 0: × {rule.negative_weight}</div>}
       </div>
-      <p className="small" style={{ marginTop: 6 }} data-agrees={same}>
-        {!recorded ? (
-          <span className="bad">No advantages are recorded: the group was not trained on.</span>
-        ) : same ? (
-          <span className="good">✓ Recomputed here, and equal to what is recorded for all {group.replies.length} replies.</span>
-        ) : (
-          <span className="bad">✗ The recorded advantages are not what these numbers give.</span>
-        )}
-      </p>
     </>
+  );
+}
+
+/** Whether the record's advantages follow from its returns; said where that can be told. */
+function Checked({ group, recorded, same, dead }: { group: GroupView; recorded: boolean; same: boolean; dead: boolean }) {
+  if (group.rule.estimator !== 'group' || dead) return null;
+  return (
+    <p className="small" data-agrees={same}>
+      {!recorded ? (
+        <span className="bad">No advantages are recorded: the group was not trained on.</span>
+      ) : same ? (
+        <span className="good">✓ Recomputed here, and equal to what is recorded for all {group.replies.length} replies.</span>
+      ) : (
+        <span className="bad">✗ The recorded advantages are not what these numbers give.</span>
+      )}
+    </p>
   );
 }
 
@@ -276,12 +276,12 @@ function Reply({
     >
       <div className="row spread">
         <b>{members.length > 1 ? `${members.length} × the same` : `Reply ${index + 1}`}</b>
-        <span className={`tag ${reply.valid ? 'good' : 'bad'}`}>{reply.valid ? 'legal' : 'unusable'}</span>
+        <span className={`tag ${reply.valid ? 'good' : 'bad'}`}>{reply.valid ? 'legal' : 'invalid (not executed)'}</span>
       </div>
       <AdvantageBar value={advantage} />
       {chosen && (
         <span className="tag accent" style={{ justifySelf: 'start' }}>
-          the episode continued with it
+          played
         </span>
       )}
       <Tokens reply={reply} />
