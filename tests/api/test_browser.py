@@ -96,6 +96,8 @@ def test_a_seat_is_put_into_training_mode(tmp_path: Path):
         "timeline",
         "moments",
         "links",
+        "connection",
+        "idle",
         "why",
         "scrub",
         "playground",

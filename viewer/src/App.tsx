@@ -2,7 +2,7 @@
 import { lazy, Suspense, useEffect, useRef, useState } from 'react';
 import { Dashboard } from './pages/Dashboard';
 import { go, link, useRoute } from './lib/route';
-import { ROLES } from './lib/roles';
+import { ROLES, titleOf } from './lib/roles';
 import { held, isExport } from './lib/exported';
 import {
   clearProblem,
@@ -21,6 +21,7 @@ import {
   watch,
 } from './lib/store';
 import { FRAMES_PER_DAY, stops } from './lib/world';
+import { Connection, useThinking } from './ui/Connection';
 import { Timeline } from './ui/Timeline';
 
 const Office = lazy(() => import('./pages/Office'));
@@ -153,6 +154,7 @@ export function App() {
   const connected = useStore((state) => state.connected);
   const canChange = useStore((state) => state.canChange);
   const problem = useStore((state) => state.problem);
+  const thinking = useThinking();
   const said = useStore((state) => state.said);
   const playing = useStore((state) => state.worlds.live?.seats.playing ?? false);
   const failed = useStore((state) => state.worlds.live?.seats.error ?? '');
@@ -193,76 +195,88 @@ export function App() {
   const [, run, part] = route.path;
   return (
     <div className="app">
-      <header className="top">
-        <a className="brand" href={link([first])}>
-          <svg viewBox="0 0 16 16" shapeRendering="crispEdges" aria-hidden="true">
-            <path fill="#3a3550" d="M3 1h10v14H3z" />
-            <path fill="#f2b84b" d="M4 2h8v3H4z" />
-            <path fill="#f6d3b3" d="M4 5h8v5H4z" />
-            <path fill="#1d1a2b" d="M5 6h2v2H5zm4 0h2v2H9z" />
-            <path fill="#58c4a7" d="M4 10h8v4H4z" />
-          </svg>
-          onthejob
-        </a>
-        <nav className="tabs" aria-label="Pages">
-          {tabs
-            .filter(([id]) => !isExport || exported[id])
-            .map(([id, name]) => (
-              <a key={id} href={link([id])} aria-current={tab?.[0] === id ? 'page' : undefined}>
-                {name}
-              </a>
-            ))}
-        </nav>
-        <div className="tools">
-          {!canChange && !isExport && (
-            <span className="pill" title="Open the address that `onthejob view` printed to change something.">
-              read-only
+      <div>
+        <header className="top">
+          <a className="brand" href={link([first])}>
+            <svg viewBox="0 0 16 16" shapeRendering="crispEdges" aria-hidden="true">
+              <path fill="#3a3550" d="M3 1h10v14H3z" />
+              <path fill="#f2b84b" d="M4 2h8v3H4z" />
+              <path fill="#f6d3b3" d="M4 5h8v5H4z" />
+              <path fill="#1d1a2b" d="M5 6h2v2H5zm4 0h2v2H9z" />
+              <path fill="#58c4a7" d="M4 10h8v4H4z" />
+            </svg>
+            onthejob
+          </a>
+          <nav className="tabs" aria-label="Pages">
+            {tabs
+              .filter(([id]) => !isExport || exported[id])
+              .map(([id, name]) => (
+                <a key={id} href={link([id])} aria-current={tab?.[0] === id ? 'page' : undefined}>
+                  {name}
+                </a>
+              ))}
+          </nav>
+          <div className="tools">
+            {!canChange && !isExport && (
+              <span className="pill" title="Open the address that `onthejob view` printed to change something.">
+                read-only
+              </span>
+            )}
+            <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
+              <i className="dot" />{' '}
+              {isExport
+                ? 'saved'
+                : !connected
+                  ? 'no connection'
+                  : thinking
+                    ? `${titleOf(thinking.role)} · ${thinking.seconds} s`
+                    : playing
+                      ? 'playing'
+                      : 'paused'}
             </span>
-          )}
-          <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
-            <i className="dot" /> {isExport ? 'saved' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
-          </span>
-          <button
-            type="button"
-            className="quiet"
-            onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')}
-            aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`}
-            title="Dark or light (t)"
-          >
-            {theme === 'dark' ? '☀' : '☾'}
-          </button>
-          {!isExport && (
             <button
               type="button"
               className="quiet"
-              onClick={() => void copyLink()}
-              aria-label="Copy the link to what is shown"
-              title="Copy the link to what is shown (y)"
+              onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')}
+              aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`}
+              title="Dark or light (t)"
             >
-              <svg
-                viewBox="0 0 16 16"
-                width="14"
-                height="14"
-                aria-hidden="true"
-                fill="none"
-                stroke="currentColor"
-                strokeWidth="1.6"
-              >
-                <path d="M6.5 9.5l3-3M7.5 4.5l1.6-1.6a2.8 2.8 0 0 1 4 4L11.5 8.5M8.5 11.5l-1.6 1.6a2.8 2.8 0 0 1-4-4L4.5 7.5" />
-              </svg>
+              {theme === 'dark' ? '☀' : '☾'}
             </button>
-          )}
-          <button
-            type="button"
-            className="quiet"
-            onClick={showHelp}
-            aria-label="Keyboard shortcuts"
-            title="Keyboard shortcuts (?)"
-          >
-            ?
-          </button>
-        </div>
-      </header>
+            {!isExport && (
+              <button
+                type="button"
+                className="quiet"
+                onClick={() => void copyLink()}
+                aria-label="Copy the link to what is shown"
+                title="Copy the link to what is shown (y)"
+              >
+                <svg
+                  viewBox="0 0 16 16"
+                  width="14"
+                  height="14"
+                  aria-hidden="true"
+                  fill="none"
+                  stroke="currentColor"
+                  strokeWidth="1.6"
+                >
+                  <path d="M6.5 9.5l3-3M7.5 4.5l1.6-1.6a2.8 2.8 0 0 1 4 4L11.5 8.5M8.5 11.5l-1.6 1.6a2.8 2.8 0 0 1-4-4L4.5 7.5" />
+                </svg>
+              </button>
+            )}
+            <button
+              type="button"
+              className="quiet"
+              onClick={showHelp}
+              aria-label="Keyboard shortcuts"
+              title="Keyboard shortcuts (?)"
+            >
+              ?
+            </button>
+          </div>
+        </header>
+        <Connection />
+      </div>
       <main className={`page ${page === 'office' ? 'full' : ''}`} id="main">
         <Suspense fallback={<p className="empty">Loading…</p>}>
           {page === 'office' && <Office />}

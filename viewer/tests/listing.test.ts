@@ -176,7 +176,7 @@ describe('episodes', () => {
     expect(sorted.counts.end).toEqual([
       ['done', 1],
       ['failed', 1],
-      ['max_turns', 1],
+      ['turn limit', 1],
     ]);
     expect(listed(all, { ...options, chosen: { end: 'failed' }, sort: undefined }).rows).toEqual([all[1]]);
   });

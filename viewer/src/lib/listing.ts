@@ -138,7 +138,8 @@ export function columnsOf(rows: readonly EpisodeRow[], most = 6): string[] {
 }
 
 /** How an episode ended, for the filter. */
-export const endOf = ({ error, stop }: EpisodeRow): string => (error ? 'failed' : stop || '–');
+export const endOf = ({ error, stop }: Pick<EpisodeRow, 'error' | 'stop'>): string =>
+  error ? 'failed' : stop === 'max_turns' ? 'turn limit' : stop || '–';
 
 /** s00/office-churn-100001-d30 -> churn · seed 100001 · 30 days; the name itself where it is of another kind. */
 export function episodeTitle(name: string): string {

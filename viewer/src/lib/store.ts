@@ -20,6 +20,10 @@ interface State {
   /** What is shown instead of the live company. */
   recorded: Recorded | null;
   connected: boolean;
+  /** Since when there is no connection, and when it is tried again, in ms of the page's clock. */
+  lost: { since: number; next: number } | null;
+  /** When the newest turn of the live company arrived, or it began to play, in ms of the page's clock. */
+  heard: number;
   canChange: boolean;
   /** The frame that is shown. */
   seq: number;
@@ -64,6 +68,8 @@ export const useStore = create<State>(() => ({
   worlds: {},
   recorded: null,
   connected: false,
+  lost: null,
+  heard: 0,
   canChange: hasToken(),
   seq: 0,
   follow: true,
@@ -83,6 +89,10 @@ const { getState, setState } = useStore;
 
 /** The world that office, dashboard and timeline show. */
 export const current = (state: State): World | undefined => state.recorded?.world ?? state.worlds.live;
+
+/** Somebody is asked in the company that is shown, and its newest moment is followed: the next turn will arrive. */
+export const atWork = ({ recorded, follow, worlds: { live } }: State): boolean =>
+  !recorded && follow && Boolean(live?.seats.playing) && !live?.seats.done;
 
 /** Timeline time, in frames and fractions of them. Stages read it every animation frame, so it is no React state. */
 export const clock = { t: 0 };
@@ -158,6 +168,8 @@ function take(name: WorldName, part: Frames): boolean {
   const last = world.frames.length - 1;
   const { follow, seq, worlds, recorded } = getState();
   const patch: Partial<State> = { worlds: { ...worlds, [name]: world } };
+  const plays = part.seats.playing && !before?.seats.playing;
+  if (name === 'live' && (plays || world.frames.length !== before?.frames.length)) patch.heard = performance.now();
   if (name === 'live' && !recorded) {
     const anew = before !== null && part.seats.epoch !== before.seats.epoch && part.start === 0;
     const wanted = awaited && seqOf(awaited, part.seats);
@@ -320,7 +332,14 @@ export function showLive(): void {
   note();
 }
 
-/** Keep one world up to date over the live feed; returns what ends it. */
+/** Feeds that wait to be tried again. */
+const waiting = new Set<() => void>();
+/** Try to reach the server now. */
+export const reconnect = (): void => [...waiting].forEach((again) => again());
+const FIRST_WAIT_MS = 300;
+const LONGEST_WAIT_MS = 8000;
+
+/** Keep one world up to date over the live feed; returns what ends it. Without a connection the last picture stays. */
 export function watch(name: WorldName): () => void {
   if (isExport) {
     openExport();
@@ -328,38 +347,54 @@ export function watch(name: WorldName): () => void {
   }
   let socket: WebSocket | null = null;
   let timer = 0;
-  let wait = 300;
+  let wait = FIRST_WAIT_MS;
   let over = false;
+  /** The first message after a new connection: the server may have been started anew, with another story. */
+  let anew = false;
   const open = (): void => {
-    const from = getState().worlds[name]?.frames.length ?? 0;
+    window.clearTimeout(timer);
+    waiting.delete(open);
+    const from = anew ? 0 : (getState().worlds[name]?.frames.length ?? 0);
     const address = new URL('./ws/live', location.href);
     address.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
     address.hash = '';
     address.search = `world=${name}&from_seq=${from}`;
     socket = new WebSocket(address);
     socket.onmessage = (message: MessageEvent<string>) => {
-      wait = 300;
-      if (!getState().connected) setState({ connected: true });
+      wait = FIRST_WAIT_MS;
+      if (!getState().connected) setState({ connected: true, lost: null });
       const part = JSON.parse(message.data) as Frames;
+      if (anew && name === 'live') keepMoment(part.seats);
+      anew = false;
       if (!take(name, part)) socket?.send(JSON.stringify({ from_seq: getState().worlds[name]?.frames.length ?? 0 }));
     };
     socket.onclose = () => {
       if (over) return;
-      setState({ connected: false });
-      timer = window.setTimeout(() => {
-        // The server may have been started anew, with another story: what is kept would not fit it.
-        setState({ worlds: { ...getState().worlds, [name]: undefined } });
-        open();
-      }, wait);
-      wait = Math.min(wait * 2, 8000);
+      anew = true;
+      const now = performance.now();
+      setState({ connected: false, lost: { since: getState().lost?.since ?? now, next: now + wait } });
+      waiting.add(open);
+      timer = window.setTimeout(open, wait);
+      wait = Math.min(wait * 2, LONGEST_WAIT_MS);
     };
   };
   open();
   return () => {
     over = true;
+    waiting.delete(open);
     window.clearTimeout(timer);
     socket?.close();
   };
+}
+
+/** Where the same company comes back, its reader stays at the moment that was shown. */
+function keepMoment(now: Seats): void {
+  const { worlds, recorded, follow, seq } = getState();
+  const before = worlds.live;
+  const frame = before?.frames[seq];
+  if (!before || !frame || recorded || follow) return;
+  const same = before.seats.scenario === now.scenario && before.seats.seed === now.seed && before.seats.days === now.days;
+  if (same) awaited = whenOf(frame);
 }
 
 /** The one animation loop: moves the timeline, and with it everything that walks. */

@@ -3,6 +3,7 @@ import { forwardRef, useImperativeHandle, useMemo, useRef, type CSSProperties } 
 import { ROLES } from '../lib/roles';
 import { current, setRole, useStore } from '../lib/store';
 import { roleStyle } from '../ui/small';
+import { thinkingText, useThinking } from '../ui/Connection';
 import { BUBBLE_COLORS, bubblesAt } from './bubbles';
 import { ZONES } from './layout';
 import type { Place } from './stage';
@@ -60,6 +61,8 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   const selected = useStore((state) => state.role);
   // Where all stand together, the role alone has to do as a name.
   const crowded = useStore((state) => ['standup', 'review'].includes(current(state)?.frames[state.seq]?.phase ?? ''));
+  const thinking = useThinking();
+  const follows = useStore((state) => state.follow);
   const layer = useRef<HTMLDivElement>(null);
   const elements = useRef<Record<string, HTMLDivElement | null>>({});
   const places = useRef<Record<string, Place>>({});
@@ -126,6 +129,11 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
               <span className="person">{role.person} · </span>
               {role.title}
             </button>
+            {follows && thinking?.role === role.id && (
+              <span className="thinking" role="status">
+                … {thinkingText(thinking.seconds)}
+              </span>
+            )}
             {bubble && colors && (
               <div
                 className="bubble"

@@ -2,6 +2,7 @@
 import type * as PhaserNamespace from 'phaser';
 import { ROLES } from '../lib/roles';
 import { receivers } from './bubbles';
+import { onDemand, type Demand } from './demand';
 import { drawChart, drawKanban, drawRack, surface } from './instruments';
 import { bake, H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, ZONES } from './layout';
 import { Motion } from './motion';
@@ -39,7 +40,24 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
   const P = ((module as unknown as { default?: PhaserModule }).default ?? module) as PhaserModule;
   if (gone()) return null;
   let scene: OfficeScene | null = null;
+  let demand: Demand | null = null;
   const motion = new Motion();
+  /** Phaser draws in every animation frame of the screen; from here on it draws when there is something new to see. */
+  const rest = (): void => {
+    queueMicrotask(() => {
+      if (gone()) return;
+      game.loop.stop();
+      let before = performance.now();
+      demand = onDemand(
+        host,
+        () => scene?.view() ?? '',
+        (now) => {
+          game.step(now, Math.min(now - before, 100));
+          before = now;
+        },
+      );
+    });
+  };
 
   class OfficeScene extends P.Scene {
     private people: Record<string, Person> = {};
@@ -92,10 +110,18 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       this.look();
       this.scale.on('resize', () => {
         if (!this.free) this.fit();
+        demand?.poke();
       });
       this.fit();
       // Each frame is drawn from timeline time: nothing here keeps time of its own.
       scene = this;
+      rest();
+    }
+
+    /** What the picture depends on besides the company. */
+    view(): string {
+      const { scrollX, scrollY, zoom } = this.cameras.main;
+      return `${scrollX.toFixed(1)} ${scrollY.toFixed(1)} ${zoom.toFixed(4)} ${this.scale.width} ${this.scale.height}`;
     }
 
     private furnish(): void {
@@ -318,9 +344,20 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
     scale: { mode: P.Scale.RESIZE, width: '100%', height: '100%' },
     scene: OfficeScene,
   });
+  // Without steps of its own, Phaser does not look whether its parent has another size.
+  const observer = new ResizeObserver(() => {
+    if (demand) game.scale.refresh();
+  });
+  observer.observe(parent);
   return {
     zoom: (factor) => scene?.zoomBy(factor),
     reset: () => scene?.fit(),
-    destroy: () => game.destroy(true),
+    destroy: () => {
+      observer.disconnect();
+      demand?.stop();
+      game.destroy(true);
+      // It is gone with its next step.
+      if (demand) game.step(performance.now(), 0);
+    },
   };
 }

@@ -8,6 +8,7 @@ import { ROLES } from '../lib/roles';
 import { Box, hsl, Humanoid, type Shared } from './Humanoid';
 import { arc, ARC_POINTS } from './arcs';
 import { receivers } from './bubbles';
+import { onDemand, type Demand } from './demand';
 import { drawChart, drawKanban, surface } from './instruments';
 import { H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
 import { Motion } from './motion';
@@ -22,6 +23,8 @@ const HOME_ASPECT = 1.55;
 /** Frames after which the view decides whether it can afford shadows. */
 const PROBE = 30;
 const SLOW_MS = 50;
+/** Frames farther apart are of different changes, and not slow. */
+const REST_MS = 2000;
 
 function homeFor(canvas: HTMLCanvasElement): THREE.Vector3 {
   const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
@@ -313,8 +316,15 @@ function Room({ shared }: { shared: Shared }) {
 
 /** The controls, and how much the view can afford. */
 function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; shared: Shared }) {
-  const { camera, gl, setDpr, scene } = useThree();
-  const probe = useRef({ frames: 0, since: 0, low: false });
+  const { camera, gl, setDpr, scene, invalidate, size } = useThree();
+  const demand = useRef<Demand | null>(null);
+  useEffect(() => {
+    const view = (): string => [...camera.matrixWorld.elements.map((one) => one.toFixed(3)), size.width, size.height].join(' ');
+    const made = onDemand(shared.host, view, () => invalidate());
+    demand.current = made;
+    return () => made.stop();
+  }, [camera, invalidate, shared, size.width, size.height]);
+  const probe = useRef({ frames: 0, spent: 0, last: -Infinity, low: false });
   useEffect(() => {
     const controls = new OrbitControls(camera, gl.domElement);
     controls.maxPolarAngle = 1.35;
@@ -323,9 +333,12 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
     controls.target.set(0, 0, 0.5);
     camera.position.copy(homeFor(gl.domElement));
     controls.update();
+    const poke = (): void => demand.current?.poke();
+    controls.addEventListener('change', poke);
     handle.controls = controls;
     return () => {
       handle.controls = null;
+      controls.removeEventListener('change', poke);
       controls.dispose();
     };
   }, [camera, gl, handle]);
@@ -345,10 +358,14 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
     const state = probe.current;
     if (state.low) return;
     const now = performance.now();
-    if (!state.frames) state.since = now;
-    state.frames += 1;
+    // A pause between two changes says nothing of how long a frame takes.
+    if (now - state.last < REST_MS) {
+      state.spent += now - state.last;
+      state.frames += 1;
+    }
+    state.last = now;
     if (state.frames < PROBE) return;
-    if ((now - state.since) / state.frames > SLOW_MS) {
+    if (state.spent / state.frames > SLOW_MS) {
       state.low = true;
       setDpr(0.75);
       gl.shadowMap.enabled = false;
@@ -357,6 +374,7 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
       });
     }
     state.frames = 0;
+    state.spent = 0;
   }, -1);
   return null;
 }
@@ -378,6 +396,7 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
   const configure = async (): Promise<void> => {
     await root.configure({
       events,
+      frameloop: 'demand',
       shadows: lowFx ? false : 'percentage',
       dpr: lowFx ? 1 : Math.min(window.devicePixelRatio, 1.5),
       size: size(),

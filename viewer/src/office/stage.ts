@@ -18,6 +18,8 @@ export interface StageHost {
   /** Called in every drawn frame, in CSS pixels of the stage. */
   place: (role: string, at: Place) => void;
   calm: () => boolean;
+  /** The company is at work on a turn that has not arrived: what moves by itself may move. */
+  lively: () => boolean;
 }
 
 export interface Stage {

@@ -2,7 +2,7 @@
 import { useMemo, useState } from 'react';
 import { type ActionShare, type RunView } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { fixed, percent, words } from '../lib/format';
+import { percent, signed, words } from '../lib/format';
 import { titleOf } from '../lib/roles';
 import { Panel } from '../ui/small';
 
@@ -89,9 +89,7 @@ export function Actions({ name, run }: { name: string; run: RunView }) {
                     </th>
                     <td className="num">{percent(before)}</td>
                     <td className="num">{percent(after)}</td>
-                    <td className={`num ${after > before ? 'good' : after < before ? 'bad' : 'dim'}`}>
-                      {fixed(100 * (after - before), 0)}
-                    </td>
+                    <td className={`num ${after === before ? 'dim' : ''}`}>{signed(100 * (after - before), 0)} pp</td>
                   </tr>
                 );
               })}

@@ -2,7 +2,7 @@
 import { type EpisodeTurn, type EpisodeView, type GroupPage } from '../api/client';
 import { useFetched, useRoles } from '../lib/fetching';
 import { compact } from '../lib/format';
-import { taskOf } from '../lib/listing';
+import { endOf, taskOf } from '../lib/listing';
 import { link, refine } from '../lib/route';
 import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
 import { holdsGroup } from '../lib/exported';
@@ -58,7 +58,7 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
       {row.error && <p className="bad">{row.error}</p>}
       {shell && <Checked turns={turns} />}
       <div className="grid dash">
-        <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
+        <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {endOf(row)}</span>}>
           {value.office && turns.length > 0 && (
             <p className="small dim">
               A reward counts until the next reply: that of a day&apos;s last one holds the night, which the office shows apart.

@@ -4,7 +4,7 @@ import { compact, dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLE, titleOf } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
-import { clock, current, setRole, setStage, useStore } from '../lib/store';
+import { atWork, clock, current, setRole, setStage, useStore } from '../lib/store';
 import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import { Motion } from '../office/motion';
@@ -65,6 +65,7 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
       select: setRole,
       place: (role, at) => labels.current?.place(role, at),
       calm: () => reduced.matches,
+      lively: () => atWork(useStore.getState()),
     };
     const create = async (): Promise<Stage | null> =>
       kind === '2d' || import.meta.env.VITE_REPLAY

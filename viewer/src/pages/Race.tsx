@@ -292,7 +292,7 @@ function Lane({ world, seq, color, leads }: { world: World; seq: number; color: 
       <Miniature world={world} seq={seq} />
       <p className="row small" style={{ margin: '8px 0', flexWrap: 'nowrap' }}>
         {!frame.actor ? (
-          <span className="dim">founded</span>
+          <span className="dim">Day 0</span>
         ) : (
           <>
             <RoleBadge role={frame.actor} />

@@ -31,7 +31,8 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
         </h1>
         <span className="row small dim">
           {run.info.env && <span className="mono">{run.info.env} ·</span>} iteration {run.info.last_iteration ?? '–'} ·{' '}
-          {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters} adapters
+          {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters}{' '}
+          {run.info.adapters === 1 ? 'adapter' : 'adapters'}
           {!isExport && (
             <a
               className="button"

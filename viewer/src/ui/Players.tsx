@@ -3,19 +3,22 @@ import type { PlayerInfo } from '../api/client';
 import { lacking } from '../lib/players';
 import { Scroll } from './small';
 
-const KINDS = [
-  ['scripted', 'scripted'],
-  ['model', 'models of this machine'],
-  ['hosted', 'hosted models'],
-] as const;
+/** Scripted players that most people want; the others probe for ways to be paid without doing the work. */
+const USUAL = new Set(['expert', 'heuristic', 'random', 'do-nothing']);
+const KINDS: readonly (readonly [string, (player: PlayerInfo) => boolean])[] = [
+  ['usual', ({ kind, name }) => kind === 'scripted' && USUAL.has(name)],
+  ['models of this machine', ({ kind }) => kind === 'model'],
+  ['hosted models', ({ kind }) => kind === 'hosted'],
+  ['experts of one scenario, and stress tests', ({ kind, name }) => kind === 'scripted' && !USUAL.has(name)],
+];
 
 export function PlayerOptions({ players }: { players: readonly PlayerInfo[] | null }) {
   return (
     <>
-      {KINDS.map(([kind, label]) => {
-        const found = players?.filter((player) => player.kind === kind) ?? [];
+      {KINDS.map(([label, belongs]) => {
+        const found = players?.filter(belongs) ?? [];
         return found.length ? (
-          <optgroup key={kind} label={label}>
+          <optgroup key={label} label={label}>
             {found.map((player) => (
               <option key={player.name} value={player.name} title={player.note} disabled={!player.ready}>
                 {player.ready ? player.name : `${player.name} (needs ${lacking(player)})`}
