@@ -93,7 +93,7 @@ describe('a group in a list', () => {
 });
 
 describe('a list', () => {
-  it('finds every word, in any case and order', () => {
+  it('finds every word, whatever its case and order', () => {
     expect(list({ search: 'dune SALES' }).rows).toEqual([rows[0]]);
     expect(list({ search: 'run demo' }).rows).toHaveLength(3);
     expect(list({ search: 'sales nothing' }).rows).toEqual([]);

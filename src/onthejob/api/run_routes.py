@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from onthejob.api.recorded_frames import branch_terms, episode_frames, rules_of, traces
-from onthejob.api.run_rows import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
+from onthejob.api.run_lists import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (
     ActionShare,

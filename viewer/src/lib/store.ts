@@ -90,7 +90,7 @@ const { getState, setState } = useStore;
 /** The world that office, dashboard and timeline show. */
 export const current = (state: State): World | undefined => state.recorded?.world ?? state.worlds.live;
 
-/** Somebody is asked in the company that is shown, and its newest moment is followed: the next turn will arrive. */
+/** A role is asked in the company that is shown, and its newest moment is followed: the next turn will arrive. */
 export const atWork = ({ recorded, follow, worlds: { live } }: State): boolean =>
   !recorded && follow && Boolean(live?.seats.playing) && !live?.seats.done;
 
@@ -251,7 +251,7 @@ function readAddress(): void {
   setState({ recorded: null, loading: false });
   const to = seqOf(when, worlds.live?.seats ?? { first: 0 });
   if (to === null) {
-    // Only where another moment was left: a reader who follows, or plays, goes on.
+    // Only where another moment was left: a reader who follows, or plays, continues.
     if (recorded) seek(Infinity);
   } else if (worlds.live && to < worlds.live.frames.length) {
     if (to !== getState().seq || recorded) seek(to);

@@ -1,4 +1,4 @@
-// Why one reply is worth more than another: what differs between their branches, over all worlds in which both were played on.
+// Why one reply is worth more than another: what differs between their branches, over all worlds in which both were continued.
 import type { BranchTerms, BranchTrace, GroupView } from '../api/client';
 import { agrees, type Arithmetic } from './advantage';
 import { dollars, fixed, replyTitle, signed } from './format';

@@ -230,7 +230,7 @@ function Summary({ group, result, recorded }: { group: GroupView; result: Arithm
   );
 }
 
-/** Whether the record's advantages follow from its returns; said where that can be told. */
+/** Whether the record's advantages follow from its returns; said where that can be known. */
 function Checked({ group, recorded, same, dead }: { group: GroupView; recorded: boolean; same: boolean; dead: boolean }) {
   if (group.rule.estimator !== 'group' || dead) return null;
   return (

@@ -40,7 +40,7 @@ await run(async (open) => {
     await page.reload();
     await page.locator('.stage[data-ready=true] canvas').waitFor();
     await becomes(async () => (await drawn()) > 0, true);
-    // What was just shown is acted out, then everybody is where they should be.
+    // What was just shown is acted out, then all people are where they should be.
     await settled();
     const rest = await over();
     assert.equal(rest.drawn, 0, `${kind}: drawn ${rest.drawn} times at rest`);
