@@ -786,6 +786,10 @@ export interface components {
             env: components["schemas"]["EnvView"] | null;
             /** Open Run */
             open_run: string;
+            /** Part Meanings */
+            part_meanings: {
+                [key: string]: string;
+            };
             /** Parts */
             parts: string[];
             /** Roles */
@@ -1013,6 +1017,8 @@ export interface components {
             policy: string;
             /** Reasoning */
             reasoning: string;
+            /** Reasons */
+            reasons: components["schemas"]["RewardReason"][];
             /** Reflections */
             reflections: {
                 [key: string]: string[];
@@ -1521,6 +1527,25 @@ export interface components {
              * @enum {string}
              */
             world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * RewardReason
+         * @description One cause of what a turn or a night paid.
+         */
+        RewardReason: {
+            /** Account */
+            account: number;
+            /** Amounts */
+            amounts: {
+                [key: string]: number[];
+            };
+            /**
+             * Cause
+             * @enum {string}
+             */
+            cause: "deal" | "rule" | "work" | "money" | "product" | "market" | "team";
+            /** Text */
+            text: string;
         };
         /**
          * RunDamage
