@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, RewardReason, Talk
+from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, ReasonView, Talk
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import (
     CATALOGUE,
@@ -223,9 +223,9 @@ def _parts(lines: Sequence[Sequence[float]]) -> dict[str, list[float]]:
     return {role: list(line) for role, line in zip(ORDER, lines, strict=True) if any(line)}
 
 
-def _reasons(s: CompanyState, log: TurnLog) -> list[RewardReason]:
+def _reasons(s: CompanyState, log: TurnLog) -> list[ReasonView]:
     return [
-        RewardReason(
+        ReasonView(
             cause=reason.cause.value,
             text=reason.text,
             account=reason.account,

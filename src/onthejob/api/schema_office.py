@@ -94,7 +94,7 @@ class AccountMove(Sent):
     """Why it left: no contact for ten days, its deadline passed, it refused three times, or it was an unhappy customer."""
 
 
-class RewardReason(Sent):
+class ReasonView(Sent):
     """One cause of what a turn or a night paid."""
 
     cause: CauseName
@@ -182,7 +182,7 @@ class Frame(Sent):
     rewards: dict[str, float]
     parts: dict[str, list[float]]
     """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are omitted."""
-    reasons: list[RewardReason]
+    reasons: list[ReasonView]
     """Why the turn paid what it paid, largest first; their shares, rounded to 1e-5, add up to `parts`."""
     moves: list[AccountMove]
     kpis: Kpis

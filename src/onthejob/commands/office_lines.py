@@ -8,7 +8,7 @@ from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import TURNS_PER_DAY, CompanyState
 from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
-from onthejob.envs.office.reward_reasons import Reason, reasons
+from onthejob.envs.office.reward_reasons import RewardReason, reasons
 from onthejob.envs.office.simulator import phase_of
 
 MENTIONED = 0.2
@@ -25,7 +25,7 @@ class OfficeLines:
 
         Args:
             role: whose rewards the reasons are about; empty for those of each turn's actor, and of the team for a night.
-            width: columns, at least 60; longer reasons continue on the next line.
+            width: columns, at least 60; longer texts continue on the next line.
         """
         self._role, self._width = role, max(width, 60)
         self._lines: list[str] = []
@@ -53,13 +53,16 @@ class OfficeLines:
         return taken
 
     def _add(self, place: str, who: str, paid: float, what: str) -> None:
-        self._lines.append(f"{place:>5} {who:<10} {paid:+7.2f}  {what}".rstrip())
+        self._wrap(f"{place:>5} {who:<10} {paid:+7.2f}  ", what)
 
-    def _reason(self, amount: float, reason: Reason) -> None:
+    def _reason(self, amount: float, reason: RewardReason) -> None:
         whose = f"{self._role} " if self._role else ""
-        first = f"{whose}{amount:+.2f}".rjust(PLACE - 2) + "    "
+        self._wrap(f"{whose}{amount:+.2f}".rjust(PLACE - 2) + "    ", reason.text)
+
+    def _wrap(self, first: str, text: str) -> None:
+        """Add `text` after `first`, in as many lines as it takes."""
         rest = " " * len(first)
-        self._lines += textwrap.wrap(reason.text, self._width, initial_indent=first, subsequent_indent=rest)
+        self._lines += textwrap.wrap(text, self._width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def did(action: Action | None) -> str:

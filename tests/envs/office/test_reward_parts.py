@@ -324,15 +324,15 @@ def test_an_action_that_achieves_nothing_earns_no_base(office) -> None:
 def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None:
     s = office().state
     first = TurnLog(s)
-    first.collaboration("content", "sales", 1, "content helps a demo")
+    first.collaboration("content", "sales", 1, "content helps a demo", "a blog")
     assert (first.parts()["content"]["collaboration"], first.parts()["sales"]["collaboration"]) == (0.5, 0.5)
     again = TurnLog(s)
-    again.collaboration("content", "sales", 1, "content helps a demo")
-    again.collaboration("sales", "sales", 2, "content helps a demo")
+    again.collaboration("content", "sales", 1, "content helps a demo", "a blog")
+    again.collaboration("sales", "sales", 2, "content helps a demo", "a blog")
     assert all(parts["collaboration"] == 0.0 for parts in again.parts().values())
     more = TurnLog(s)
     for artefact in range(10, 16):
-        more.collaboration("content", "sales", artefact, "content helps a demo")
+        more.collaboration("content", "sales", artefact, "content helps a demo", "a blog")
     assert more.parts()["content"]["collaboration"] == (COLLAB_CAP - 1) * 0.5
     assert len(s.collab_seen) == 7
 

@@ -18,7 +18,7 @@ from onthejob.envs.office.policies import Noisy, Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.reward_parts import INVALID, MEANINGS, NO_PIPELINE_WORK, ORDER, PARTS, VAPORWARE, TurnLog
-from onthejob.envs.office.reward_reasons import Cause, Reason, reasons
+from onthejob.envs.office.reward_reasons import Cause, RewardReason, reasons
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
 from onthejob.errors import ContractError
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
     actor: str
     log: TurnLog
-    found: list[Reason]
+    found: list[RewardReason]
     after: Book
 
 
@@ -158,9 +158,9 @@ def test_departures_signatures_and_neglect_are_said_with_names_and_reasons():
 def test_every_rule_that_is_broken_is_named(office):
     company = office(leads=1)
 
-    def watched(role: str, action: Action | None) -> list[Reason]:
+    def watched(role: str, action: Action | None) -> list[RewardReason]:
         company.wait(role)
-        rows: list[Reason] = []
+        rows: list[RewardReason] = []
         step_watched(company.simulator, company.state, action, lambda s, who, did, log: rows.extend(reasons(s, log)))
         return rows
 

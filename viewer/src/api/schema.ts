@@ -1018,7 +1018,7 @@ export interface components {
             /** Reasoning */
             reasoning: string;
             /** Reasons */
-            reasons: components["schemas"]["RewardReason"][];
+            reasons: components["schemas"]["ReasonView"][];
             /** Reflections */
             reflections: {
                 [key: string]: string[];
@@ -1385,6 +1385,25 @@ export interface components {
             world: "live" | "race-1" | "race-2" | "race-3";
         };
         /**
+         * ReasonView
+         * @description One cause of what a turn or a night paid.
+         */
+        ReasonView: {
+            /** Account */
+            account: number;
+            /** Amounts */
+            amounts: {
+                [key: string]: number[];
+            };
+            /**
+             * Cause
+             * @enum {string}
+             */
+            cause: "deal" | "rule" | "work" | "money" | "product" | "market" | "team";
+            /** Text */
+            text: string;
+        };
+        /**
          * Reconfigure
          * @description Change what is given, keep the rest; takes effect with the next reply.
          */
@@ -1527,25 +1546,6 @@ export interface components {
              * @enum {string}
              */
             world: "live" | "race-1" | "race-2" | "race-3";
-        };
-        /**
-         * RewardReason
-         * @description One cause of what a turn or a night paid.
-         */
-        RewardReason: {
-            /** Account */
-            account: number;
-            /** Amounts */
-            amounts: {
-                [key: string]: number[];
-            };
-            /**
-             * Cause
-             * @enum {string}
-             */
-            cause: "deal" | "rule" | "work" | "money" | "product" | "market" | "team";
-            /** Text */
-            text: string;
         };
         /**
          * RunDamage

@@ -25,8 +25,8 @@ export default function Office() {
       <StageView kind={stage} key={stage} />
       <aside className="side stack" aria-label="Inspector">
         <Inspector world={world} seq={seq} />
-        <Figures world={world} seq={seq} />
         <Feed world={world} seq={seq} limit={20} />
+        <Figures world={world} seq={seq} />
       </aside>
     </div>
   );

@@ -57,7 +57,7 @@ function drawDays(
       pen.fillRect(night * step, 0, Math.max(step, 2), height);
       pen.globalAlpha = 1;
       pen.textAlign = 'center';
-      if (wide >= 34) pen.fillText('☾', (night + 0.5) * step - 2, height - RULER / 2);
+      if (wide >= 34) pen.fillText('☾', night * step - 4, height - RULER / 2);
     }
     if ((day + 1) % every === 0 || every === 1) {
       pen.fillStyle = colors.dim;
@@ -92,6 +92,12 @@ function drawSign(pen: CanvasRenderingContext2D, frame: Frame, x: number, colors
   }
 }
 
+/** The amount whose bar is as high as its room: few are larger, so that one bad night does not flatten a month. */
+function tallness(values: readonly number[]): number {
+  const sizes = values.map(Math.abs).sort((a, b) => a - b);
+  return Math.max(sizes[Math.floor(0.985 * (sizes.length - 1))] ?? 0, 5);
+}
+
 /** One bar per turn and night: colour says who, height how much, direction whether it was good. */
 export function draw(
   canvas: HTMLCanvasElement,
@@ -117,12 +123,12 @@ export function draw(
   pen.fillStyle = colors.line;
   pen.fillRect(0, middle, width, 1);
   const values = frames.map(paid);
-  const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 10);
+  const tallest = tallness(values);
   frames.forEach((frame, index) => {
     if (!index) return;
     const value = values[index]!;
     const room = value < 0 ? bottom - middle - 3 : middle - top - 2;
-    const size = 2 + Math.sqrt(Math.abs(value) / largest) * (room - 2);
+    const size = 2 + Math.sqrt(Math.min(Math.abs(value) / tallest, 1)) * (room - 2);
     pen.fillStyle = colorOf(frame.actor);
     pen.globalAlpha = index <= seq ? 1 : 0.45;
     const wide = Math.max(step - (step > 3 ? 0.6 : 0), 1);

@@ -45,7 +45,7 @@ class Cause(StrEnum):
     TEAM = "team"
 
 
-class Reason(NamedTuple):
+class RewardReason(NamedTuple):
     """One cause of what was paid."""
 
     cause: Cause
@@ -101,7 +101,7 @@ BUG_COSTS = (0.1, 0.035, 0.01)
 """Stability that a bug of each severity takes (`CompanyState.stability`); here only to name the largest causes first."""
 
 
-def reasons(s: CompanyState, log: TurnLog) -> list[Reason]:
+def reasons(s: CompanyState, log: TurnLog) -> list[RewardReason]:
     """Why the turn or night of `log` paid what it paid, largest first.
 
     Args:
@@ -128,7 +128,7 @@ class _Reading:
         accounts = before.accounts.keys() | self._after.accounts.keys()
         self._changed = {i for i in accounts if _state(before.accounts.get(i)) != _state(self._after.accounts.get(i))}
 
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[RewardReason]:
         for fields in self._log.payments:
             self._take(Payment(*fields))
         change = [sum(after[i] - before[i] for before, after in self._log.moved) for i in range(len(KPI_NAMES))]
@@ -208,10 +208,10 @@ class _Reading:
     def _holder(self, i: int) -> Key:
         return ("account", i) if i in self._changed else CONTRACTS
 
-    def _reason(self, key: Key, rows: list[list[float]]) -> Reason:
+    def _reason(self, key: Key, rows: list[list[float]]) -> RewardReason:
         amounts = {role: tuple(row) for role, row in zip(ORDER, rows, strict=True) if any(row)}
         cause, text = self._said(key)
-        return Reason(cause, text, key[1], amounts)
+        return RewardReason(cause, text, key[1], amounts)
 
     def _said(self, key: Key) -> tuple[Cause, str]:
         """Subject and text of a cause."""
