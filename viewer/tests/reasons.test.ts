@@ -48,7 +48,7 @@ describe('days', () => {
   it('change by the value from their morning on', () => {
     expect(frames.slice(1).map((_, index) => dayChange(frames, index + 1))).toEqual([20, -10, 40]);
   });
-  it('are told by what moved the team most in the direction of the value', () => {
+  it('are summed up by what moved the team most in the direction of the value', () => {
     expect(digest(frames, 1)).toMatchObject({ day: 0, value: 120, change: 20, share: { reason: { text: 'Won' }, amount: 10 } });
     expect(digest(frames, 2).share?.reason.text).toBe('Gale churned');
     expect(digest(frames, 3).share).toBeUndefined();

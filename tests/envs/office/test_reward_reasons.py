@@ -34,7 +34,7 @@ ROUNDING = 60
 
 
 class Told(NamedTuple):
-    """One turn or night as it was told."""
+    """A turn or a night with its reasons."""
 
     actor: str
     log: TurnLog

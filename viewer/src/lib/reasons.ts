@@ -7,7 +7,7 @@ import { paid } from './world';
 export interface Share {
   reason: Reason;
   amount: number;
-  /** Index of a part -> its amount; parts that paid nothing are left out. */
+  /** Index of a part -> its amount; parts that paid nothing are omitted. */
   parts: readonly (readonly [number, number])[];
 }
 

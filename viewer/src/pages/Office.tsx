@@ -24,8 +24,8 @@ export default function Office() {
       <h1 className="sr">Office</h1>
       <StageView kind={stage} key={stage} />
       <aside className="side stack" aria-label="Inspector">
+        <Feed world={world} seq={seq} limit={20} max={340} />
         <Inspector world={world} seq={seq} />
-        <Feed world={world} seq={seq} limit={20} />
         <Figures world={world} seq={seq} />
       </aside>
     </div>

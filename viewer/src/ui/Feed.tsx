@@ -24,7 +24,7 @@ const HOLDS: Record<Kind, (frame: Frame) => boolean> = {
   rules: ({ reasons }) => reasons.some(({ cause }) => cause === 'rule'),
 };
 
-export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; limit?: number }) {
+export function Feed({ world, seq, limit = FEED, max = 430 }: { world: World; seq: number; limit?: number; max?: number }) {
   const [kind, setKind] = useState<Kind>('all');
   const shown = useMemo(() => {
     const found: Frame[] = [];
@@ -47,7 +47,7 @@ export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; 
         </div>
       }
     >
-      <Scroll label="Turns, newest first" max={430}>
+      <Scroll label="Turns, newest first" max={max}>
         <ol className="feed">
           {shown.map((frame, place) => (
             <li key={frame.seq}>
