@@ -88,6 +88,7 @@ function KpiRow({ world, seq }: { world: World; seq: number }) {
 
 function Rewards({ world, seq }: { world: World; seq: number }) {
   const parts = useStore((state) => state.config?.parts) ?? [];
+  const meanings = useStore((state) => state.config?.part_meanings) ?? {};
   const chosen = useStore((state) => state.role);
   const sums = useMemo(
     () =>
@@ -109,7 +110,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
             <tr>
               <th scope="col">role</th>
               {parts.map((part) => (
-                <th scope="col" key={part}>
+                <th scope="col" key={part} title={meanings[part]}>
                   {part}
                 </th>
               ))}

@@ -7,7 +7,7 @@ pay nothing), `action` pays effects (never the attempt), `collaboration` pays wh
 `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
 
 A new effect is a row of `EFFECTS`; the handler of the action that causes it (`handlers/`) calls `TurnLog.effect` with its name.
-Every payment keeps what it is for (`Payment`), and `reasons` puts that into words for those who ask.
+Every payment keeps what it is for (`Payment`), and `reward_reasons` puts that into words for those who ask.
 """
 
 from __future__ import annotations
