@@ -17,8 +17,18 @@ from onthejob.envs.office.fast_play import NIGHT, run, step_watched
 from onthejob.envs.office.policies import Noisy, Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.reward_parts import INVALID, MEANINGS, NO_PIPELINE_WORK, ORDER, PARTS, VAPORWARE, TurnLog
-from onthejob.envs.office.reward_reasons import Cause, RewardReason, reasons
+from onthejob.envs.office.reward_parts import (
+    EFFECTS,
+    INVALID,
+    MEANINGS,
+    NO_PIPELINE_WORK,
+    ORDER,
+    PARTS,
+    USES,
+    VAPORWARE,
+    TurnLog,
+)
+from onthejob.envs.office.reward_reasons import TEXTS, Cause, RewardReason, reasons
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
 from onthejob.errors import ContractError
@@ -180,7 +190,7 @@ def test_who_used_whose_work_is_said():
         "Content helped the demo: ",
         "Content carries the campaign: ",
         "Content wrote about ",
-        "which Customer had asked for",
+        "Dev released what was asked for by Customer",
         "The key result of the focus ",
         "is no longer blocked",
         " was released",
@@ -194,6 +204,10 @@ def test_rewards_of_a_turn_without_a_spectator_are_not_explained():
     log = simulator.step(s, None)
     with pytest.raises(ContractError, match="on_turn"):
         reasons(s, log)
+
+
+def test_whatever_the_tables_pay_for_has_a_text():
+    assert {*EFFECTS, *USES} <= set(TEXTS)
 
 
 def test_every_part_has_a_meaning():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from onthejob.envs.office.books import Book, Line, book
@@ -97,6 +98,26 @@ SPENT = {
     "capital": "Money from the investors",
 }
 """Kind of payment in the ledger -> its name; other kinds are departments."""
+TEXTS: MappingProxyType[str, tuple[Cause, str]] = MappingProxyType({
+    "invalid reply": (Cause.RULE, "The reply could not be used"),
+    "vaporware": (Cause.RULE, "Promised {about}, which has not shipped"),
+    "idle pipeline": (Cause.RULE, "Sales worked on no lead and no customer that day"),
+    "stale lead": (Cause.RULE, "No contact for five days or more: {about}"),
+    "vested": (Cause.DEAL, "Closing reward of customers who stayed: {about}"),
+    "base": (Cause.WORK, "The action changed something"),
+    "crisis": (Cause.WORK, "The action helps to keep customers while they are unhappy (satisfaction {about})"),
+    "release shipped": (Cause.PRODUCT, "{about} was released"),
+    "blocker cleared": (Cause.TEAM, "{about} is no longer blocked"),
+    "piece published": (Cause.WORK, "Published: {about}"),
+    "segment researched": (Cause.MARKET, "It is known what the segment {about} needs most"),
+    "key result reached": (Cause.TEAM, "The key result of the focus {about} is reached"),
+    "feature built on request": (Cause.WORK, "Dev released what was asked for by {about}"),
+    "feature written about": (Cause.WORK, "Content wrote about {about}, which Dev had released"),
+    "content carries a campaign": (Cause.WORK, "Content carries the campaign: {about}"),
+    "content helps a demo": (Cause.WORK, "Content helped the demo: {about}"),
+    "deal approved on request": (Cause.WORK, "Sales asked for special terms for {about}, and the CEO approved them"),
+})  # fmt: skip
+"""Kind of a payment -> its subject and text; transitions, whose accounts have changed, are described by the account instead."""
 BUG_COSTS = (0.1, 0.035, 0.01)
 """Stability that a bug of each severity takes (`CompanyState.stability`); here only to name the largest causes first."""
 
@@ -316,41 +337,21 @@ def _state(line: Line | None) -> tuple[int, int, int] | None:
 
 def _payment(kind: str, payments: list[Payment]) -> tuple[Cause, str]:
     """Subject and text of payments of one kind that are about no changed account."""
-    first = payments[0].about
-    about = (
-        first
-        if isinstance(first, str)
-        else f"{KINDS[first.kind].replace('_', ' ')} on {PAINS[first.topic]}"
-        if isinstance(first, Piece)
-        else first.name
-    )
-    names = _listed([payment.about.name for payment in payments if isinstance(payment.about, Account)])
-    if kind == "stale lead":
-        return Cause.RULE, f"No contact for five days or more: {names}"
-    if kind == "vested":
-        return Cause.DEAL, f"Closing reward of customers who stayed: {names}"
-    if kind == "feature built on request":
-        sender, _, feature = about.partition(" ")
-        return Cause.WORK, f"Dev released {feature}, which {_role(sender)} had asked for"
-    if kind == "base":
-        repeated = payments[0].scale < BASE[0]
-        return Cause.WORK, "The action changed something" + (", as the same one did before on this day" if repeated else "")
-    cause, text = {
-        "invalid reply": (Cause.RULE, "The reply could not be used"),
-        "vaporware": (Cause.RULE, f"Promised {about}, which has not shipped"),
-        "idle pipeline": (Cause.RULE, "Sales worked on no lead and no customer that day"),
-        "crisis": (Cause.WORK, f"The action helps to keep customers while they are unhappy (satisfaction {about})"),
-        "release shipped": (Cause.PRODUCT, f"{about} was released"),
-        "blocker cleared": (Cause.TEAM, f"{_role(about)} is no longer blocked"),
-        "piece published": (Cause.WORK, f"Published: {about}"),
-        "segment researched": (Cause.MARKET, f"It is known what the segment {about} needs most"),
-        "key result reached": (Cause.TEAM, f"The key result of the focus {about} is reached"),
-        "feature written about": (Cause.WORK, f"Content wrote about {about}, which Dev had released"),
-        "content carries a campaign": (Cause.WORK, f"Content carries the campaign: {about}"),
-        "content helps a demo": (Cause.WORK, f"Content helped the demo: {about}"),
-        "deal approved on request": (Cause.WORK, f"Sales asked for special terms for {about}, and the CEO approved them"),
-    }[kind]
-    return cause, text
+    cause, text = TEXTS[kind]
+    about = _listed(list(dict.fromkeys(_called(payment) for payment in payments)))
+    if kind == "base" and payments[0].scale < BASE[0]:
+        text += ", as the same one did before on this day"
+    return cause, text.format(about=about)
+
+
+def _called(payment: Payment) -> str:
+    """The subject of a payment in the words of its text."""
+    about = payment.about
+    if isinstance(about, Account):
+        return about.name
+    if isinstance(about, Piece):
+        return f"{KINDS[about.kind].replace('_', ' ')} on {PAINS[about.topic]}"
+    return _role(about) if payment.kind in ("blocker cleared", "feature built on request") else about
 
 
 def _paid(kind: str, cents: int) -> str:

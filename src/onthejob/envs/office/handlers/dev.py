@@ -62,7 +62,7 @@ def ship_release(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     s.shared.append([s.turn, "dev", f"shipped {a.target}"])
     for sender, wanted in heard(s, "dev", "need", within=CREDIT_FOR):
         if wanted == PAINS[CATALOGUE[i].pain]:
-            now.log.collaboration(sender, "dev", 2000 + i, "feature built on request", f"{sender} {a.target}")
+            now.log.collaboration(sender, "dev", 2000 + i, "feature built on request", sender)
     return True
 
 
