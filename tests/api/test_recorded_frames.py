@@ -106,6 +106,10 @@ def test_every_recorded_value_of_a_branch_is_found_again(client: TestClient):
                 if member["valid"]:
                     assert head["action"] == json.loads(member["text"])["action_type"]
                 assert trace["ret"] == pytest.approx(sum(turn["own"] for turn in trace["turns"]))
+                for turn in trace["turns"]:
+                    said = sum(reason["own"] for reason in turn["reasons"] or ())
+                    assert said == pytest.approx(turn["own"], abs=0.7), "small amounts are omitted"
+                    assert abs(turn["own"]) <= 1 or turn["reasons"]
                 replies, turns = replies + 1, turns + len(trace["turns"])
     assert replies > 20
     assert turns > 20 * replies

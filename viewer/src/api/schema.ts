@@ -1856,6 +1856,16 @@ export interface components {
             seed: number;
         };
         /**
+         * TraceReason
+         * @description One cause of what a turn of a branch paid.
+         */
+        TraceReason: {
+            /** Own */
+            own: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * TraceTurn
          * @description One turn of a branch, or the night after a day's last one (actor `night`).
          */
@@ -1872,6 +1882,8 @@ export interface components {
             own: number;
             /** Paid */
             paid: number;
+            /** Reasons */
+            reasons?: components["schemas"]["TraceReason"][] | null;
             /** Target */
             target: string;
             /** Turn */

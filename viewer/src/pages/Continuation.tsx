@@ -166,7 +166,7 @@ const did = (turn: TraceTurn | undefined): string => (turn ? deed(turn) : 'over'
 
 function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second: BranchTrace; turns: number; all: boolean }) {
   const rows = Array.from({ length: turns }, (_, index) => ({ a: first.turns[index], b: second.turns[index] })).filter(
-    ({ a, b }) => all || did(a) !== did(b) || Boolean(a?.moves.length) || Boolean(b?.moves.length),
+    ({ a, b }) => all || did(a) !== did(b) || Boolean(a?.moves.length) || Boolean(b?.moves.length) || because(a) !== because(b),
   );
   if (!rows.length) return <p className="empty">The two did the same up to here.</p>;
   return (
@@ -210,6 +210,12 @@ function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second:
   );
 }
 
+/** Most reasons that one turn of a branch shows. */
+const REASONS = 3;
+
+/** Why the turn paid the role whose reply is judged, as one text. */
+const because = (turn: TraceTurn | undefined): string => (turn?.reasons ?? []).map(({ text }) => text).join();
+
 function Done({ turn }: { turn: TraceTurn | undefined }) {
   return (
     <td>
@@ -219,9 +225,16 @@ function Done({ turn }: { turn: TraceTurn | undefined }) {
           <Pay value={turn.paid} />
         </span>
       )}
-      {turn?.moves.map((move) => (
-        <span className="small dim move" key={move.id}>
-          {moved(move)}
+      {turn?.moves
+        .filter(({ name }) => !turn.reasons?.slice(0, REASONS).some(({ text }) => text.startsWith(`${name} `)))
+        .map((move) => (
+          <span className="small dim move" key={move.id}>
+            {moved(move)}
+          </span>
+        ))}
+      {turn?.reasons?.slice(0, REASONS).map(({ text, own }) => (
+        <span className="small dim move" key={text}>
+          <Pay value={own} digits={1} /> {text}
         </span>
       ))}
     </td>
