@@ -308,6 +308,31 @@ class McNemarView(Sent):
     p: float
 
 
+class FindingLine(Sent):
+    """One line of a verdict: a team or a role, the word for its paired difference, and its numbers."""
+
+    part: str
+    """`result`, `scale`, `roles`, `changes` or `next`."""
+    subject: str
+    word: str | None
+    """`better`, `worse`, `no difference shown` or `too few to say`; null where no difference is meant."""
+    text: str
+
+
+class FindingsView(Sent):
+    """What is known about one team, in words that follow from paired intervals."""
+
+    featured: str
+    start: str
+    """The team that it was trained from; empty where none took part."""
+    metric: str
+    question: str
+    answer: str
+    headings: dict[str, str]
+    """Of the parts, in their order."""
+    lines: list[FindingLine]
+
+
 class ComparisonInfo(Sent):
     """One line of the list of comparisons."""
 
@@ -333,3 +358,4 @@ class ComparisonView(Sent):
     mcnemar: list[McNemarView]
     failed: int
     """Episodes that ended in an error; they are excluded with their pairs."""
+    verdict: FindingsView | None

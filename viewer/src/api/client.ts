@@ -16,6 +16,7 @@ export type EpisodeTurn = Schemas['EpisodeTurn'];
 export type EpisodeView = Schemas['EpisodeView'];
 export type ActionShare = Schemas['ActionShare'];
 export type Feature = Schemas['Feature'];
+export type FindingsView = Schemas['FindingsView'];
 export type Floor = Schemas['Floor'];
 export type Frame = Schemas['Frame'];
 export type Frames = Schemas['Frames'];

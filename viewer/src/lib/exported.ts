@@ -5,6 +5,7 @@ import type {
   Config,
   EpisodeRow,
   EpisodeView,
+  FindingsView,
   Frames,
   GroupRow,
   GroupView,
@@ -30,8 +31,8 @@ interface HeldReport {
   title: string;
   lead: string;
   version: string;
-  /** Results in sentences, and what limits them. */
-  verdicts: string[];
+  /** The result in words, and what limits it. */
+  verdict: FindingsView | null;
   notes: string[];
   pictures: {
     title: string;
