@@ -15,6 +15,7 @@ from onthejob.api import run_routes
 from onthejob.api.comparisons import view
 from onthejob.api.exported import answers
 from onthejob.api.one_file import PAGES, single_file
+from onthejob.api.run_rows import Runs
 from onthejob.api.watching import describe as configuration
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import UNNAMED, Counts, Shift, shifts
@@ -104,7 +105,7 @@ def held(report: Report) -> dict[str, Any]:
     }
     held_run = None
     if run is not None:
-        reading = run_routes.routes(run_routes.Runs(run.absolute().parent))
+        reading = run_routes.routes(Runs(run.absolute().parent))
         held_run = answers(reading, run.absolute().name, groups=GROUPS, episodes=EPISODES)
     name = "" if run is None else run.absolute().name
     return {"config": configuration((), runs=run is not None, open_run=name), "report": found, "run": held_run}

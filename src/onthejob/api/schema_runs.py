@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from onthejob.api.schema_office import AccountMove, Sent
+from pydantic import Field
+
+from onthejob.api.schema_base import Asked, Sent
+from onthejob.api.schema_office import AccountMove
+
+
+class OutcomeView(Sent):
+    """The verdict on a run in one line."""
+
+    word: str
+    """As in `FindingLine`."""
+    against: str
+    text: str
+    """The paired difference with its interval."""
+    metric: str
+    comparison: str
+    """Name of the comparison that it is of; empty for the run's own evaluations while it was trained."""
+
+
+class NotesView(Sent):
+    """What people wrote about a run."""
+
+    tags: list[str]
+    note: str
+    star: bool
+
+
+class NotesAsk(Asked):
+    """New notes of a run, instead of those that it has."""
+
+    tags: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
+    note: Annotated[str, Field(max_length=100_000)]
+    star: bool
 
 
 class RunRow(Sent):
     """One line of the list of runs."""
 
     name: str
+    status: str
+    """`running`, `ended`, `stopped` or `killed`."""
+    roles: list[str]
+    """Trained roles."""
+    model: str
+    seconds: float
+    """Time of its iterations together."""
+    outcome: OutcomeView | None
+    notes: NotesView
     env: str
     """The environment that the run names, without folders: `office`, `claw`, `guess.py`; empty where it names none."""
     created_at: str | None
@@ -45,6 +86,16 @@ class RunView(Sent):
     events: list[RunEvent]
     scales: dict[str, dict[str, float]]
     damage: list[RunDamage]
+
+
+class OverviewView(Sent):
+    """What a reader wants to know of a run first."""
+
+    verdict: FindingsView | None
+    comparison: str
+    """Name of the comparison that the verdict is of; empty for the run's own evaluations."""
+    telling: list[GroupRow]
+    """Groups of the newest iterations whose replies differ most in value, of different roles where there are several."""
 
 
 class RunEvent(Sent):

@@ -198,7 +198,7 @@ def findings(evidence: Evidence, *, featured: str, start: str, metric: str, how:
         return None
     first, difference = pairs[0]
     name = metric.replace("_", " ").replace("/", " ")
-    count = f"{difference.n} matched {evidence.unit}{'s' * (difference.n != 1)}"
+    count = f"{difference.n} {evidence.unit}{'s' * (difference.n != 1)}"
     scale, scaled = _scale(evidence, featured, start, name)
     roles, judged = _roles(evidence, featured, first)
     helps = advice(difference, first, evidence.unit)
@@ -210,7 +210,7 @@ def findings(evidence: Evidence, *, featured: str, start: str, metric: str, how:
         *([Line(part=About.NEXT, subject="", word=None, text=helps)] if helps else []),
     )
     headings = {
-        About.RESULT: f"{name}, paired over {count}, {how}, {difference.level:.0%} intervals",
+        About.RESULT: f"{_capital(name)}, paired over {count}, {how}, {100 * difference.level:.0f} % intervals",
         About.SCALE: scale,
         About.ROLES: roles,
         About.CHANGES: f"What it does differently: shares of actions, {first} → {featured}",
@@ -232,13 +232,13 @@ def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[st
     means = {team: evidence.mean(team) for team, values in evidence.values.items() if values}
     ceiling = next((team for team in CEILINGS if team in means and team != featured), "")
     shares: dict[str, IntervalEstimate] = {}
-    heading = f"{name[:1].upper()}{name[1:]}, mean"
+    heading = f"{_capital(name)}, mean"
     if FLOOR in means and ceiling and featured != FLOOR:
         shares = {team: evidence.share(team, FLOOR, ceiling) for team in means if team not in (FLOOR, ceiling)}
         shares = {team: share for team, share in shares.items() if math.isfinite(share.mean)}
         if shares:
             ends = f"{FLOOR} ({number(means[FLOOR].mean)}) to {ceiling} ({number(means[ceiling].mean)})"
-            heading = f"{name[:1].upper()}{name[1:]}, and the share of the way from {ends}"
+            heading = f"{_capital(name)}, and the share of the way from {ends}"
     order = sorted((team for team in means if not shares or team in shares), key=lambda team: (team != featured, team != start))
     return heading, [
         Line(
@@ -249,6 +249,10 @@ def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[st
         )
         for team in order
     ]
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _percent(share: IntervalEstimate) -> str:

@@ -34,7 +34,7 @@ def findings_block(findings: Findings) -> Group:
         if part is About.NEXT:
             continue
         lines = findings.of(part)
-        parts.append(Padding(Text(heading, style="dim"), (0, 0, 0, 2)))
+        parts.append(Padding(Text(heading, style="dim"), (0, 0, 0, 2), expand=False))
         grid = Table.grid(padding=(0, 2))
         grid.add_column(overflow="fold")
         worded = any(line.word is not None for line in lines)
@@ -44,8 +44,8 @@ def findings_block(findings: Findings) -> Group:
         for line in lines:
             word = [Text(line.word or "", style=STYLES[line.word] if line.word else "")] if worded else []
             grid.add_row(line.subject, *word, line.text)
-        parts.append(Padding(grid, (0, 0, 0, 4)))
-    parts += [Padding(Text(line.text), (0, 0, 0, 2)) for line in findings.of(About.NEXT)]
+        parts.append(Padding(grid, (0, 0, 0, 4), expand=False))
+    parts += [Padding(Text(line.text), (0, 0, 0, 2), expand=False) for line in findings.of(About.NEXT)]
     return Group(*parts)
 
 

@@ -26,6 +26,9 @@ export type GroupView = Schemas['GroupView'];
 export type Kpis = Schemas['Kpis'];
 export type Legal = Schemas['Legal'];
 export type Move = Schemas['AccountMove'];
+export type NotesView = Schemas['NotesView'];
+export type OutcomeView = Schemas['OutcomeView'];
+export type OverviewView = Schemas['OverviewView'];
 export type MemoryView = Schemas['MemoryView'];
 export type Mode = Schemas['Mode'];
 export type PlayerInfo = Schemas['PlayerInfo'];
@@ -106,6 +109,9 @@ export const post = <K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promi
 
 export const openTable = (body: Partial<Schemas['OpenTable']>): Promise<TableView> => change('tables', body);
 export const replyAt = (table: string, body: Schemas['TableReply']): Promise<TableView> => change(`tables/${table}/reply`, body);
+
+export const writeNotes = (run: string, body: Schemas['NotesAsk']): Promise<NotesView> =>
+  change(`runs/${encodeURIComponent(run)}/notes`, body);
 
 async function change<T>(path: string, body: unknown): Promise<T> {
   const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };

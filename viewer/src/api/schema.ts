@@ -4,4067 +4,4300 @@
  */
 
 export interface paths {
-  '/api/branches': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/branches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Branches */
+        post: operations["branches_api_branches_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Branches */
-    post: operations['branches_api_branches_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/comparisons': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/comparisons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List All */
+        get: operations["list_all_api_comparisons_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** List All */
-    get: operations['list_all_api_comparisons_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/comparisons/{name}': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/comparisons/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show */
+        get: operations["show_api_comparisons__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Show */
-    get: operations['show_api_comparisons__name__get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/config': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Config */
+        get: operations["config_api_config_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Config */
-    get: operations['config_api_config_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/export': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export */
+        get: operations["export_api_export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Export */
-    get: operations['export_api_export_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/memory': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/memory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Memory */
+        get: operations["memory_api_memory_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Memory */
-    get: operations['memory_api_memory_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/models': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Models */
+        get: operations["models_api_models_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Models */
-    get: operations['models_api_models_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/prompt': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/prompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read Prompt */
+        get: operations["read_prompt_api_prompt_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Read Prompt */
-    get: operations['read_prompt_api_prompt_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/reconfigure': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/reconfigure": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reconfigure */
+        post: operations["reconfigure_api_reconfigure_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Reconfigure */
-    post: operations['reconfigure_api_reconfigure_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/reset': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reset */
+        post: operations["reset_api_reset_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Reset */
-    post: operations['reset_api_reset_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List All */
+        get: operations["list_all_api_runs_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** List All */
-    get: operations['list_all_api_runs_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show */
+        get: operations["show_api_runs__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Show */
-    get: operations['show_api_runs__name__get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/branches': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/branches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Branches */
+        get: operations["branches_api_runs__name__branches_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Branches */
-    get: operations['branches_api_runs__name__branches_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/drift': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/drift": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Drift */
+        get: operations["drift_api_runs__name__drift_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Drift */
-    get: operations['drift_api_runs__name__drift_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/episode': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/episode": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Episode */
+        get: operations["episode_api_runs__name__episode_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Episode */
-    get: operations['episode_api_runs__name__episode_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/episodes': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/episodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Episodes */
+        get: operations["episodes_api_runs__name__episodes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Episodes */
-    get: operations['episodes_api_runs__name__episodes_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/export': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export */
+        get: operations["export_api_runs__name__export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Export */
-    get: operations['export_api_runs__name__export_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/group': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/group": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Group */
+        get: operations["group_api_runs__name__group_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Group */
-    get: operations['group_api_runs__name__group_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/groups': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Groups */
+        get: operations["groups_api_runs__name__groups_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Groups */
-    get: operations['groups_api_runs__name__groups_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/metrics': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Metrics */
+        get: operations["metrics_api_runs__name__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Metrics */
-    get: operations['metrics_api_runs__name__metrics_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/runs/{name}/office': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Write Notes */
+        post: operations["write_notes_api_runs__name__notes_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Office */
-    get: operations['office_api_runs__name__office_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/scenarios': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/office": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Office */
+        get: operations["office_api_runs__name__office_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** List Scenarios */
-    get: operations['list_scenarios_api_scenarios_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/state': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/runs/{name}/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Overview */
+        get: operations["overview_api_runs__name__overview_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** State */
-    get: operations['state_api_state_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/step': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/scenarios": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Scenarios */
+        get: operations["list_scenarios_api_scenarios_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Step */
-    post: operations['step_api_step_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/suggest': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** State */
+        get: operations["state_api_state_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Suggest */
-    post: operations['suggest_api_suggest_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/tables': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/step": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Step */
+        post: operations["step_api_step_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Open Table */
-    post: operations['open_table_api_tables_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/tables/{table}': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/suggest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Suggest */
+        post: operations["suggest_api_suggest_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Show */
-    get: operations['show_api_tables__table__get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/tables/{table}/everything': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/tables": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Open Table */
+        post: operations["open_table_api_tables_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Everything */
-    get: operations['everything_api_tables__table__everything_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/tables/{table}/reply': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/tables/{table}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show */
+        get: operations["show_api_tables__table__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Reply */
-    post: operations['reply_api_tables__table__reply_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/tasks': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/tables/{table}/everything": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Everything */
+        get: operations["everything_api_tables__table__everything_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    /** Tasks */
-    get: operations['tasks_api_tasks_get'];
-    put?: never;
-    post?: never;
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
-  '/api/undo': {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
+    "/api/tables/{table}/reply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reply */
+        post: operations["reply_api_tables__table__reply_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
     };
-    get?: never;
-    put?: never;
-    /** Undo */
-    post: operations['undo_api_undo_post'];
-    delete?: never;
-    options?: never;
-    head?: never;
-    patch?: never;
-    trace?: never;
-  };
+    "/api/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tasks */
+        get: operations["tasks_api_tasks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Undo */
+        post: operations["undo_api_undo_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
-  schemas: {
-    /**
-     * AccountMove
-     * @description An account that arrived, changed its stage or left.
-     */
-    AccountMove: {
-      /** After */
-      after: string;
-      /** Before */
-      before: string;
-      /** Id */
-      id: number;
-      /** Name */
-      name: string;
-      /** Price */
-      price: number;
-      /**
-       * Reason
-       * @enum {string}
-       */
-      reason: '' | 'silence' | 'deadline' | 'refused' | 'unhappy';
-    };
-    /**
-     * AccountView
-     * @description A lead, a deal or a customer.
-     */
-    AccountView: {
-      /** Contact */
-      contact: number;
-      /** Id */
-      id: number;
-      /** Known */
-      known: boolean;
-      /** Name */
-      name: string;
-      /** Objections */
-      objections: number;
-      /** Pain */
-      pain: string;
-      /** Price */
-      price: number;
-      /** Satisfaction */
-      satisfaction: number;
-      /** Segment */
-      segment: string;
-      /** Size */
-      size: string;
-      /** Stage */
-      stage: string;
-      /** Tier */
-      tier: string;
-      /** Warmth */
-      warmth: number;
-    };
-    /**
-     * ActionShare
-     * @description How often a role chose an action among its sampled replies in an iteration.
-     */
-    ActionShare: {
-      /** Action */
-      action: string;
-      /** Actor */
-      actor: string;
-      /** Iteration */
-      iteration: number;
-      /** Share */
-      share: number;
-    };
-    /**
-     * AdvantageRule
-     * @description How the run turns returns into advantages.
-     */
-    AdvantageRule: {
-      /** Bound */
-      bound: number | null;
-      /** Eps */
-      eps: number;
-      /** Estimator */
-      estimator: string;
-      /** Invalid Ceiling */
-      invalid_ceiling: number;
-      /** Invalid Gap */
-      invalid_gap: number;
-      /** Negative Weight */
-      negative_weight: number;
-      /** Scale */
-      scale: string;
-      /** Shrink */
-      shrink: boolean;
-    };
-    /**
-     * Base
-     * @description State before the first frame of an answer, so that frames can omit what did not change.
-     */
-    Base: {
-      /** Accounts */
-      accounts: components['schemas']['AccountView'][];
-      /** Features */
-      features: components['schemas']['Feature'][];
-      floor: components['schemas']['Floor'] | null;
-    };
-    /**
-     * BranchAsk
-     * @description Compare replies at a point of a world.
-     */
-    BranchAsk: {
-      /** Replies */
-      replies: string[];
-      /**
-       * Seq
-       * @default 0
-       */
-      seq: number;
-      /**
-       * Turns
-       * @default 140
-       */
-      turns: number;
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-      /**
-       * Worlds
-       * @default 4
-       */
-      worlds: number;
-    };
-    /**
-     * BranchTrace
-     * @description What followed one reply in one world.
-     */
-    BranchTrace: {
-      /** Agrees */
-      agrees: boolean;
-      /** Index */
-      index: number;
-      /** Outcome */
-      outcome: number;
-      /** Recorded */
-      recorded: number;
-      /** Ret */
-      ret: number;
-      /** Turns */
-      turns: components['schemas']['TraceTurn'][];
-      /** Value */
-      value: number;
-    };
-    /**
-     * BranchView
-     * @description What one reply would lead to.
-     */
-    BranchView: {
-      /** Advantage */
-      advantage: number | null;
-      /** Mean */
-      mean: number;
-      /** Outcomes */
-      outcomes: number[];
-      /** Returns */
-      returns: {
-        [key: string]: number;
-      };
-      /** Same As */
-      same_as: number;
-      /** Text */
-      text: string;
-      /** Valid */
-      valid: boolean;
-      /** Values */
-      values: number[];
-    };
-    /**
-     * Branches
-     * @description Replies to one request, compared under the same luck.
-     */
-    Branches: {
-      /** Replies */
-      replies: components['schemas']['BranchView'][];
-      /** Role */
-      role: string;
-      /** Seq */
-      seq: number;
-      /** Start */
-      start: number;
-      /** Turns */
-      turns: number;
-      /** Worlds */
-      worlds: number[];
-    };
-    /**
-     * ComparisonInfo
-     * @description One line of the list of comparisons.
-     */
-    ComparisonInfo: {
-      /** Error */
-      error: string | null;
-      /** Name */
-      name: string;
-      /** Tasks */
-      tasks: number;
-      /** Teams */
-      teams: string[];
-    };
-    /**
-     * ComparisonView
-     * @description A matched comparison, as `onthejob compare --name` kept it.
-     */
-    ComparisonView: {
-      /** Differences */
-      differences: components['schemas']['DifferenceView'][];
-      /** Failed */
-      failed: number;
-      /** Mcnemar */
-      mcnemar: components['schemas']['McNemarView'][];
-      /** Means */
-      means: components['schemas']['MeanView'][];
-      /** Metrics */
-      metrics: string[];
-      /** Name */
-      name: string;
-      /** Settings */
-      settings: {
-        [key: string]: unknown;
-      };
-      /** Strata */
-      strata: string[];
-      /** Tasks */
-      tasks: number;
-      /** Teams */
-      teams: string[];
-      verdict: components['schemas']['FindingsView'] | null;
-    };
-    /**
-     * Config
-     * @description What does not change while the server runs.
-     */
-    Config: {
-      /** Actions */
-      actions: {
-        [key: string]: string[];
-      };
-      /** Collect */
-      collect: string;
-      /** Duties */
-      duties: {
-        [key: string]: string;
-      };
-      env: components['schemas']['EnvView'] | null;
-      /** Open Run */
-      open_run: string;
-      /** Parts */
-      parts: string[];
-      /** Roles */
-      roles: {
-        [key: string]: string;
-      };
-      /** Runs */
-      runs: boolean;
-      /** Version */
-      version: string;
-      /** Worlds */
-      worlds: components['schemas']['SeatsView'][];
-    };
-    /**
-     * DifferenceView
-     * @description `first` minus `second`, paired by task.
-     */
-    DifferenceView: {
-      /** First */
-      first: string;
-      /** High */
-      high: number | null;
-      /** Low */
-      low: number | null;
-      /** Mean */
-      mean: number | null;
-      /** Metric */
-      metric: string;
-      /** Minimum */
-      minimum?: number | null;
-      /** N */
-      n: number;
-      /** Second */
-      second: string;
-      /** Stratum */
-      stratum: string;
-    };
-    /**
-     * EnvView
-     * @description An environment that can be played here.
-     */
-    EnvView: {
-      /** Description */
-      description: string;
-      /** Max New Tokens */
-      max_new_tokens: number;
-      /** Max Turns */
-      max_turns: number;
-      /** Name */
-      name: string;
-      /** Options */
-      options: {
-        [key: string]: unknown;
-      };
-      /** Partner */
-      partner: string;
-      /** Players */
-      players: string[];
-      /** Roles */
-      roles: string[];
-      /** Tasks */
-      tasks: {
-        [key: string]: number;
-      };
-    };
-    /**
-     * EpisodeRow
-     * @description One recorded episode.
-     */
-    EpisodeRow: {
-      /** Error */
-      error: string | null;
-      /** Iteration */
-      iteration: number;
-      /** Metrics */
-      metrics: {
-        [key: string]: number | null;
-      };
-      /** Name */
-      name: string;
-      /** Policies */
-      policies: {
-        [key: string]: string;
-      };
-      /** Stop */
-      stop: string;
-      /** Turns */
-      turns: number;
-    };
-    /**
-     * EpisodeTurn
-     * @description One step of a recorded episode.
-     */
-    EpisodeTurn: {
-      /** Actor */
-      actor: string;
-      /** Facts */
-      facts: {
-        [key: string]: unknown;
-      };
-      /** Index */
-      index: number;
-      /** Kind */
-      kind: string;
-      /** Parts */
-      parts: {
-        [key: string]: number;
-      };
-      /** Policy */
-      policy: string;
-      /** Prompt */
-      prompt: string | null;
-      /** Reward */
-      reward: number;
-      /** Rewards */
-      rewards: {
-        [key: string]: number;
-      };
-      /** Text */
-      text: string;
-      /** Valid */
-      valid: boolean;
-    };
-    /**
-     * EpisodeView
-     * @description An episode turn by turn.
-     */
-    EpisodeView: {
-      /** Office */
-      office: boolean;
-      row: components['schemas']['EpisodeRow'];
-      /** Turns */
-      turns: components['schemas']['EpisodeTurn'][];
-    };
-    /**
-     * Feature
-     * @description An entry of the product's catalogue.
-     */
-    Feature: {
-      /** Effort */
-      effort: number;
-      /** Left */
-      left: number;
-      /** Name */
-      name: string;
-      /** Pain */
-      pain: string;
-      /** Shipped */
-      shipped: number;
-    };
-    /**
-     * FindingLine
-     * @description One line of a verdict: a team or a role, the word for its paired difference, and its numbers.
-     */
-    FindingLine: {
-      /** Part */
-      part: string;
-      /** Subject */
-      subject: string;
-      /** Text */
-      text: string;
-      /** Word */
-      word: string | null;
-    };
-    /**
-     * FindingsView
-     * @description What is known about one team, in words that follow from paired intervals.
-     */
-    FindingsView: {
-      /** Answer */
-      answer: string;
-      /** Featured */
-      featured: string;
-      /** Headings */
-      headings: {
-        [key: string]: string;
-      };
-      /** Lines */
-      lines: components['schemas']['FindingLine'][];
-      /** Metric */
-      metric: string;
-      /** Question */
-      question: string;
-      /** Start */
-      start: string;
-    };
-    /**
-     * Floor
-     * @description State of the company other than accounts and features.
-     */
-    Floor: {
-      /** Blockers */
-      blockers: {
-        [key: string]: number;
-      };
-      /** Bugs */
-      bugs: {
-        [key: string]: number;
-      };
-      /** Campaigns */
-      campaigns: number;
-      /** Competitor */
-      competitor: number;
-      /** Contractors */
-      contractors: {
-        [key: string]: number;
-      };
-      /** Directive */
-      directive: string;
-      /** Drafts */
-      drafts: number;
-      /** Envelopes */
-      envelopes: {
-        [key: string]: number;
-      };
-      /** Focus */
-      focus: string;
-      /** Focus Left */
-      focus_left: number;
-      /** Ledger */
-      ledger: {
-        [key: string]: number;
-      };
-      /** Published */
-      published: number;
-    };
-    /**
-     * Frame
-     * @description One turn of a company, or the night after a day's last one: what was done, what it paid, and what is true after it.
-     *
-     *     Frame 0 is the founding. The rewards of all frames add up to those of the episode: a night's belong to no role's turn.
-     */
-    Frame: {
-      /** Accounts */
-      accounts: components['schemas']['AccountView'][] | null;
-      /** Action */
-      action: string;
-      /** Actor */
-      actor: string;
-      /** Changed */
-      changed: boolean;
-      /** Day */
-      day: number;
-      /** Events */
-      events: string[];
-      /** Features */
-      features: components['schemas']['Feature'][] | null;
-      floor: components['schemas']['Floor'] | null;
-      kpis: components['schemas']['Kpis'];
-      /** Moves */
-      moves: components['schemas']['AccountMove'][];
-      /** Notes */
-      notes: string[];
-      /** Parts */
-      parts: {
-        [key: string]: number[];
-      };
-      /** Phase */
-      phase: string;
-      /** Policy */
-      policy: string;
-      /** Reasoning */
-      reasoning: string;
-      /** Reflections */
-      reflections: {
-        [key: string]: string[];
-      };
-      /** Rewards */
-      rewards: {
-        [key: string]: number;
-      };
-      /** Seq */
-      seq: number;
-      /** Step */
-      step: number;
-      talk: components['schemas']['Talk'] | null;
-      /** Target */
-      target: string;
-      /** Text */
-      text: string;
-      /** Turn */
-      turn: number;
-      /** Valid */
-      valid: boolean;
-      /** Waiting */
-      waiting: string;
-      /** Why */
-      why: string;
-    };
-    /**
-     * Frames
-     * @description A stretch of a world.
-     */
-    Frames: {
-      base: components['schemas']['Base'];
-      /** Frames */
-      frames: components['schemas']['Frame'][];
-      seats: components['schemas']['SeatsView'];
-      /** Start */
-      start: number;
-    };
-    /**
-     * GroupPage
-     * @description Some of a run's groups.
-     */
-    GroupPage: {
-      /** Rows */
-      rows: components['schemas']['GroupRow'][];
-      /** Total */
-      total: number;
-    };
-    /**
-     * GroupRow
-     * @description One line of the list of groups.
-     */
-    GroupRow: {
-      /** Actor */
-      actor: string;
-      /** Best */
-      best: string;
-      /** Day */
-      day: number | null;
-      /** Distinct */
-      distinct: number;
-      /** Invalid */
-      invalid: number;
-      /** Iteration */
-      iteration: number;
-      /** Key */
-      key: string;
-      /** Origin */
-      origin: string;
-      /** Size */
-      size: number;
-      /** Spread */
-      spread: number;
-      /** Trained */
-      trained: boolean;
-      /** Turn */
-      turn: number | null;
-    };
-    /**
-     * GroupView
-     * @description One group.
-     */
-    GroupView: {
-      /** Actor */
-      actor: string;
-      /** Chosen */
-      chosen: number | null;
-      /** Env */
-      env: string;
-      /** Facts */
-      facts: {
-        [key: string]: unknown;
-      };
-      /** Iteration */
-      iteration: number;
-      /** Key */
-      key: string;
-      /** Next */
-      next: string | null;
-      /** Previous */
-      previous: string | null;
-      /** Prompt */
-      prompt: string | null;
-      /** Prompt Ids */
-      prompt_ids: number;
-      /** Replies */
-      replies: components['schemas']['ReplyView'][];
-      rule: components['schemas']['AdvantageRule'];
-      /** Source */
-      source: string;
-      /** Worlds */
-      worlds: number[];
-    };
-    /** HTTPValidationError */
-    HTTPValidationError: {
-      /** Detail */
-      detail?: components['schemas']['ValidationError'][];
-    };
-    /**
-     * Heard
-     * @description One message of a request.
-     */
-    Heard: {
-      /** Content */
-      content: string;
-      /** Role */
-      role: string;
-    };
-    /**
-     * Kpis
-     * @description The company in numbers.
-     */
-    Kpis: {
-      /** Alignment */
-      alignment: number;
-      /** Brand */
-      brand: number;
-      /** Cash */
-      cash: number;
-      /** Churned */
-      churned: number;
-      /** Conversion */
-      conversion: number;
-      /** Customers */
-      customers: number;
-      /** Debt */
-      debt: number;
-      /** Features */
-      features: number;
-      /** Leads */
-      leads: number;
-      /** Lost */
-      lost: number;
-      /** Morale */
-      morale: number;
-      /** Mrr */
-      mrr: number;
-      /** Nps */
-      nps: number;
-      /** Pipeline */
-      pipeline: number;
-      /** Revenue */
-      revenue: number;
-      /** Satisfaction */
-      satisfaction: number;
-      /** Stability */
-      stability: number;
-      /** Traffic */
-      traffic: number;
-      /** Value */
-      value: number;
-      /** Velocity */
-      velocity: number;
-      /** Won */
-      won: number;
-    };
-    /**
-     * Legal
-     * @description One legal action, without messages.
-     */
-    Legal: {
-      /** Action */
-      action: string;
-      /** Target */
-      target: string;
-      /** Text */
-      text: string;
-    };
-    /**
-     * McNemarView
-     * @description Two teams on tasks that are passed or failed.
-     */
-    McNemarView: {
-      /** Both */
-      both: number;
-      /** First */
-      first: string;
-      /** Metric */
-      metric: string;
-      /** Neither */
-      neither: number;
-      /** Only First */
-      only_first: number;
-      /** Only Second */
-      only_second: number;
-      /** P */
-      p: number;
-      /** Second */
-      second: string;
-    };
-    /**
-     * MeanView
-     * @description What one team reached.
-     */
-    MeanView: {
-      /** High */
-      high: number | null;
-      /** Low */
-      low: number | null;
-      /** Mean */
-      mean: number | null;
-      /** Metric */
-      metric: string;
-      /** Minimum */
-      minimum?: number | null;
-      /** N */
-      n: number;
-      /** Stratum */
-      stratum: string;
-      /** Team */
-      team: string;
-    };
-    /**
-     * MemoryView
-     * @description One memory.
-     */
-    MemoryView: {
-      /** Id */
-      id: number;
-      /** Importance */
-      importance: number;
-      /** Kind */
-      kind: string;
-      /** Text */
-      text: string;
-      /** Turn */
-      turn: number;
-    };
-    /**
-     * MetricSeries
-     * @description One metric over iterations.
-     */
-    MetricSeries: {
-      /** Iterations */
-      iterations: number[];
-      /** Name */
-      name: string;
-      /** Scope */
-      scope: string;
-      /** Values */
-      values: (number | null)[];
-    };
-    /**
-     * Mode
-     * @description How a seat is taken.
-     * @enum {string}
-     */
-    Mode: 'llm' | 'training' | 'inference' | 'scripted';
-    /**
-     * NeedInfo
-     * @description Something that a model needs.
-     */
-    NeedInfo: {
-      /** There */
-      there: boolean | null;
-      /** What */
-      what: string;
-    };
-    /**
-     * OpenTable
-     * @description Begin an episode.
-     */
-    OpenTable: {
-      /**
-       * Index
-       * @default 0
-       */
-      index: number;
-      /**
-       * Seats
-       * @default {}
-       */
-      seats: {
-        [key: string]: string;
-      };
-      /**
-       * Seed
-       * @default 0
-       */
-      seed: number;
-      /** @default train */
-      split: components['schemas']['Split'];
-    };
-    /**
-     * PlayerInfo
-     * @description A player that can take a seat.
-     */
-    PlayerInfo: {
-      /**
-       * Kind
-       * @enum {string}
-       */
-      kind: 'scripted' | 'model' | 'hosted';
-      /** Name */
-      name: string;
-      /** Needs */
-      needs: components['schemas']['NeedInfo'][];
-      /** Note */
-      note: string;
-      /** Ready */
-      ready: boolean;
-      /** Spent */
-      spent: string;
-    };
-    /**
-     * Problem
-     * @description Why a request was refused.
-     */
-    Problem: {
-      /** Detail */
-      detail: string;
-    };
-    /**
-     * PromptView
-     * @description Exactly what a role sees.
-     */
-    PromptView: {
-      /** Asked */
-      asked: boolean;
-      /** Budget */
-      budget: number | null;
-      /** Legal */
-      legal: components['schemas']['Legal'][];
-      /** Role */
-      role: string;
-      /** Sections */
-      sections: components['schemas']['SectionView'][];
-      /** Seq */
-      seq: number;
-      /** System */
-      system: string;
-      /** System Tokens */
-      system_tokens: number | null;
-      /** Tokens */
-      tokens: number | null;
-      /** View */
-      view: {
-        [key: string]: unknown;
-      };
-      /**
-       * World
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /**
-     * Reconfigure
-     * @description Change what is given, keep the rest; takes effect with the next reply.
-     */
-    Reconfigure: {
-      /** Human */
-      human?: ('ceo' | 'dev' | 'marketing' | 'sales' | 'content' | 'hr') | '' | null;
-      /**
-       * Modes
-       * @default {}
-       */
-      modes: {
-        [key: string]: components['schemas']['Mode'];
-      };
-      /** Pace S */
-      pace_s?: number | null;
-      /** Playing */
-      playing?: boolean | null;
-      /**
-       * Seats
-       * @default {}
-       */
-      seats: {
-        [key: string]: string;
-      };
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /**
-     * ReplyView
-     * @description One reply of a group, exactly as it was sampled and judged.
-     */
-    ReplyView: {
-      /** Advantage */
-      advantage: number | null;
-      /** By World */
-      by_world: number[];
-      /** Finish */
-      finish: string;
-      /** Ids */
-      ids: number[];
-      /** Key */
-      key: string;
-      /** Logprobs */
-      logprobs: number[];
-      /** Metrics */
-      metrics: {
-        [key: string]: number;
-      };
-      /** Pieces */
-      pieces: string[] | null;
-      /** Policy */
-      policy: string;
-      /** Ret */
-      ret: number;
-      /** Rewards */
-      rewards: number[];
-      /** Stop */
-      stop: string;
-      /** Temperature */
-      temperature: number;
-      /** Text */
-      text: string;
-      /** Turns */
-      turns: components['schemas']['TurnView'][];
-      /** Valid */
-      valid: boolean;
-    };
-    /**
-     * RequestView
-     * @description The request that waits for the person.
-     */
-    RequestView: {
-      /** Fresh */
-      fresh: boolean;
-      /** Legal */
-      legal: string[];
-      /** Legal Count */
-      legal_count: number;
-      /** Messages */
-      messages: components['schemas']['Heard'][];
-      /** Role */
-      role: string;
-    };
-    /**
-     * Reset
-     * @description Found a company.
-     */
-    Reset: {
-      /**
-       * Days
-       * @default 30
-       */
-      days: number;
-      /**
-       * Human
-       * @default
-       */
-      human: ('ceo' | 'dev' | 'marketing' | 'sales' | 'content' | 'hr') | '';
-      /**
-       * Modes
-       * @default {}
-       */
-      modes: {
-        [key: string]: components['schemas']['Mode'];
-      };
-      /**
-       * Pace S
-       * @default 0.5
-       */
-      pace_s: number;
-      /**
-       * Playing
-       * @default false
-       */
-      playing: boolean;
-      /**
-       * Scenario
-       * @default baseline
-       */
-      scenario: string;
-      /**
-       * Seats
-       * @default {}
-       */
-      seats: {
-        [key: string]: string;
-      };
-      /**
-       * Seed
-       * @default 1000
-       */
-      seed: number;
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /**
-     * RunDamage
-     * @description A part of a run that does not have the content that was written, and is not shown.
-     */
-    RunDamage: {
-      /** Iteration */
-      iteration: number | null;
-      /** Part */
-      part: string;
-    };
-    /**
-     * RunEvent
-     * @description Something that happened while training.
-     */
-    RunEvent: {
-      /** Iteration */
-      iteration: number;
-      /** Kind */
-      kind: string;
-      /** Payload */
-      payload: {
-        [key: string]: unknown;
-      };
-    };
-    /**
-     * RunRow
-     * @description One line of the list of runs.
-     */
-    RunRow: {
-      /** Adapters */
-      adapters: number;
-      /** Created At */
-      created_at: string | null;
-      /** Damaged */
-      damaged: number;
-      /** Env */
-      env: string;
-      /** Episodes */
-      episodes: number;
-      /** Error */
-      error: string | null;
-      /** Groups */
-      groups: number;
-      /** Last Iteration */
-      last_iteration: number | null;
-      /** Name */
-      name: string;
-      /** Size Bytes */
-      size_bytes: number;
-      /** Turns */
-      turns: number;
-      /** Unverified */
-      unverified: number;
-    };
-    /**
-     * RunView
-     * @description One run.
-     */
-    RunView: {
-      /** Actors */
-      actors: string[];
-      /** Config */
-      config: {
-        [key: string]: unknown;
-      };
-      /** Damage */
-      damage: components['schemas']['RunDamage'][];
-      /** Events */
-      events: components['schemas']['RunEvent'][];
-      info: components['schemas']['RunRow'];
-      /** Iterations */
-      iterations: number[];
-      /** Scales */
-      scales: {
-        [key: string]: {
-          [key: string]: number;
+    schemas: {
+        /**
+         * AccountMove
+         * @description An account that arrived, changed its stage or left.
+         */
+        AccountMove: {
+            /** After */
+            after: string;
+            /** Before */
+            before: string;
+            /** Id */
+            id: number;
+            /** Name */
+            name: string;
+            /** Price */
+            price: number;
+            /**
+             * Reason
+             * @enum {string}
+             */
+            reason: "" | "silence" | "deadline" | "refused" | "unhappy";
         };
-      };
+        /**
+         * AccountView
+         * @description A lead, a deal or a customer.
+         */
+        AccountView: {
+            /** Contact */
+            contact: number;
+            /** Id */
+            id: number;
+            /** Known */
+            known: boolean;
+            /** Name */
+            name: string;
+            /** Objections */
+            objections: number;
+            /** Pain */
+            pain: string;
+            /** Price */
+            price: number;
+            /** Satisfaction */
+            satisfaction: number;
+            /** Segment */
+            segment: string;
+            /** Size */
+            size: string;
+            /** Stage */
+            stage: string;
+            /** Tier */
+            tier: string;
+            /** Warmth */
+            warmth: number;
+        };
+        /**
+         * ActionShare
+         * @description How often a role chose an action among its sampled replies in an iteration.
+         */
+        ActionShare: {
+            /** Action */
+            action: string;
+            /** Actor */
+            actor: string;
+            /** Iteration */
+            iteration: number;
+            /** Share */
+            share: number;
+        };
+        /**
+         * AdvantageRule
+         * @description How the run turns returns into advantages.
+         */
+        AdvantageRule: {
+            /** Bound */
+            bound: number | null;
+            /** Eps */
+            eps: number;
+            /** Estimator */
+            estimator: string;
+            /** Invalid Ceiling */
+            invalid_ceiling: number;
+            /** Invalid Gap */
+            invalid_gap: number;
+            /** Negative Weight */
+            negative_weight: number;
+            /** Scale */
+            scale: string;
+            /** Shrink */
+            shrink: boolean;
+        };
+        /**
+         * Base
+         * @description State before the first frame of an answer, so that frames can omit what did not change.
+         */
+        Base: {
+            /** Accounts */
+            accounts: components["schemas"]["AccountView"][];
+            /** Features */
+            features: components["schemas"]["Feature"][];
+            floor: components["schemas"]["Floor"] | null;
+        };
+        /**
+         * BranchAsk
+         * @description Compare replies at a point of a world.
+         */
+        BranchAsk: {
+            /** Replies */
+            replies: string[];
+            /**
+             * Seq
+             * @default 0
+             */
+            seq: number;
+            /**
+             * Turns
+             * @default 140
+             */
+            turns: number;
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+            /**
+             * Worlds
+             * @default 4
+             */
+            worlds: number;
+        };
+        /**
+         * BranchTrace
+         * @description What followed one reply in one world.
+         */
+        BranchTrace: {
+            /** Agrees */
+            agrees: boolean;
+            /** Index */
+            index: number;
+            /** Outcome */
+            outcome: number;
+            /** Recorded */
+            recorded: number;
+            /** Ret */
+            ret: number;
+            /** Turns */
+            turns: components["schemas"]["TraceTurn"][];
+            /** Value */
+            value: number;
+        };
+        /**
+         * BranchView
+         * @description What one reply would lead to.
+         */
+        BranchView: {
+            /** Advantage */
+            advantage: number | null;
+            /** Mean */
+            mean: number;
+            /** Outcomes */
+            outcomes: number[];
+            /** Returns */
+            returns: {
+                [key: string]: number;
+            };
+            /** Same As */
+            same_as: number;
+            /** Text */
+            text: string;
+            /** Valid */
+            valid: boolean;
+            /** Values */
+            values: number[];
+        };
+        /**
+         * Branches
+         * @description Replies to one request, compared under the same luck.
+         */
+        Branches: {
+            /** Replies */
+            replies: components["schemas"]["BranchView"][];
+            /** Role */
+            role: string;
+            /** Seq */
+            seq: number;
+            /** Start */
+            start: number;
+            /** Turns */
+            turns: number;
+            /** Worlds */
+            worlds: number[];
+        };
+        /**
+         * ComparisonInfo
+         * @description One line of the list of comparisons.
+         */
+        ComparisonInfo: {
+            /** Error */
+            error: string | null;
+            /** Name */
+            name: string;
+            /** Tasks */
+            tasks: number;
+            /** Teams */
+            teams: string[];
+        };
+        /**
+         * ComparisonView
+         * @description A matched comparison, as `onthejob compare --name` kept it.
+         */
+        ComparisonView: {
+            /** Differences */
+            differences: components["schemas"]["DifferenceView"][];
+            /** Failed */
+            failed: number;
+            /** Mcnemar */
+            mcnemar: components["schemas"]["McNemarView"][];
+            /** Means */
+            means: components["schemas"]["MeanView"][];
+            /** Metrics */
+            metrics: string[];
+            /** Name */
+            name: string;
+            /** Settings */
+            settings: {
+                [key: string]: unknown;
+            };
+            /** Strata */
+            strata: string[];
+            /** Tasks */
+            tasks: number;
+            /** Teams */
+            teams: string[];
+            verdict: components["schemas"]["FindingsView"] | null;
+        };
+        /**
+         * Config
+         * @description What does not change while the server runs.
+         */
+        Config: {
+            /** Actions */
+            actions: {
+                [key: string]: string[];
+            };
+            /** Collect */
+            collect: string;
+            /** Duties */
+            duties: {
+                [key: string]: string;
+            };
+            env: components["schemas"]["EnvView"] | null;
+            /** Open Run */
+            open_run: string;
+            /** Parts */
+            parts: string[];
+            /** Roles */
+            roles: {
+                [key: string]: string;
+            };
+            /** Runs */
+            runs: boolean;
+            /** Version */
+            version: string;
+            /** Worlds */
+            worlds: components["schemas"]["SeatsView"][];
+        };
+        /**
+         * DifferenceView
+         * @description `first` minus `second`, paired by task.
+         */
+        DifferenceView: {
+            /** First */
+            first: string;
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Metric */
+            metric: string;
+            /** Minimum */
+            minimum?: number | null;
+            /** N */
+            n: number;
+            /** Second */
+            second: string;
+            /** Stratum */
+            stratum: string;
+        };
+        /**
+         * EnvView
+         * @description An environment that can be played here.
+         */
+        EnvView: {
+            /** Description */
+            description: string;
+            /** Max New Tokens */
+            max_new_tokens: number;
+            /** Max Turns */
+            max_turns: number;
+            /** Name */
+            name: string;
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            };
+            /** Partner */
+            partner: string;
+            /** Players */
+            players: string[];
+            /** Roles */
+            roles: string[];
+            /** Tasks */
+            tasks: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * EpisodeRow
+         * @description One recorded episode.
+         */
+        EpisodeRow: {
+            /** Error */
+            error: string | null;
+            /** Iteration */
+            iteration: number;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | null;
+            };
+            /** Name */
+            name: string;
+            /** Policies */
+            policies: {
+                [key: string]: string;
+            };
+            /** Stop */
+            stop: string;
+            /** Turns */
+            turns: number;
+        };
+        /**
+         * EpisodeTurn
+         * @description One step of a recorded episode.
+         */
+        EpisodeTurn: {
+            /** Actor */
+            actor: string;
+            /** Facts */
+            facts: {
+                [key: string]: unknown;
+            };
+            /** Index */
+            index: number;
+            /** Kind */
+            kind: string;
+            /** Parts */
+            parts: {
+                [key: string]: number;
+            };
+            /** Policy */
+            policy: string;
+            /** Prompt */
+            prompt: string | null;
+            /** Reward */
+            reward: number;
+            /** Rewards */
+            rewards: {
+                [key: string]: number;
+            };
+            /** Text */
+            text: string;
+            /** Valid */
+            valid: boolean;
+        };
+        /**
+         * EpisodeView
+         * @description An episode turn by turn.
+         */
+        EpisodeView: {
+            /** Office */
+            office: boolean;
+            row: components["schemas"]["EpisodeRow"];
+            /** Turns */
+            turns: components["schemas"]["EpisodeTurn"][];
+        };
+        /**
+         * Feature
+         * @description An entry of the product's catalogue.
+         */
+        Feature: {
+            /** Effort */
+            effort: number;
+            /** Left */
+            left: number;
+            /** Name */
+            name: string;
+            /** Pain */
+            pain: string;
+            /** Shipped */
+            shipped: number;
+        };
+        /**
+         * FindingLine
+         * @description One line of a verdict: a team or a role, the word for its paired difference, and its numbers.
+         */
+        FindingLine: {
+            /** Part */
+            part: string;
+            /** Subject */
+            subject: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string | null;
+        };
+        /**
+         * FindingsView
+         * @description What is known about one team, in words that follow from paired intervals.
+         */
+        FindingsView: {
+            /** Answer */
+            answer: string;
+            /** Featured */
+            featured: string;
+            /** Headings */
+            headings: {
+                [key: string]: string;
+            };
+            /** Lines */
+            lines: components["schemas"]["FindingLine"][];
+            /** Metric */
+            metric: string;
+            /** Question */
+            question: string;
+            /** Start */
+            start: string;
+        };
+        /**
+         * Floor
+         * @description State of the company other than accounts and features.
+         */
+        Floor: {
+            /** Blockers */
+            blockers: {
+                [key: string]: number;
+            };
+            /** Bugs */
+            bugs: {
+                [key: string]: number;
+            };
+            /** Campaigns */
+            campaigns: number;
+            /** Competitor */
+            competitor: number;
+            /** Contractors */
+            contractors: {
+                [key: string]: number;
+            };
+            /** Directive */
+            directive: string;
+            /** Drafts */
+            drafts: number;
+            /** Envelopes */
+            envelopes: {
+                [key: string]: number;
+            };
+            /** Focus */
+            focus: string;
+            /** Focus Left */
+            focus_left: number;
+            /** Ledger */
+            ledger: {
+                [key: string]: number;
+            };
+            /** Published */
+            published: number;
+        };
+        /**
+         * Frame
+         * @description One turn of a company, or the night after a day's last one: what was done, what it paid, and what is true after it.
+         *
+         *     Frame 0 is the founding. The rewards of all frames add up to those of the episode: a night's belong to no role's turn.
+         */
+        Frame: {
+            /** Accounts */
+            accounts: components["schemas"]["AccountView"][] | null;
+            /** Action */
+            action: string;
+            /** Actor */
+            actor: string;
+            /** Changed */
+            changed: boolean;
+            /** Day */
+            day: number;
+            /** Events */
+            events: string[];
+            /** Features */
+            features: components["schemas"]["Feature"][] | null;
+            floor: components["schemas"]["Floor"] | null;
+            kpis: components["schemas"]["Kpis"];
+            /** Moves */
+            moves: components["schemas"]["AccountMove"][];
+            /** Notes */
+            notes: string[];
+            /** Parts */
+            parts: {
+                [key: string]: number[];
+            };
+            /** Phase */
+            phase: string;
+            /** Policy */
+            policy: string;
+            /** Reasoning */
+            reasoning: string;
+            /** Reflections */
+            reflections: {
+                [key: string]: string[];
+            };
+            /** Rewards */
+            rewards: {
+                [key: string]: number;
+            };
+            /** Seq */
+            seq: number;
+            /** Step */
+            step: number;
+            talk: components["schemas"]["Talk"] | null;
+            /** Target */
+            target: string;
+            /** Text */
+            text: string;
+            /** Turn */
+            turn: number;
+            /** Valid */
+            valid: boolean;
+            /** Waiting */
+            waiting: string;
+            /** Why */
+            why: string;
+        };
+        /**
+         * Frames
+         * @description A stretch of a world.
+         */
+        Frames: {
+            base: components["schemas"]["Base"];
+            /** Frames */
+            frames: components["schemas"]["Frame"][];
+            seats: components["schemas"]["SeatsView"];
+            /** Start */
+            start: number;
+        };
+        /**
+         * GroupPage
+         * @description Some of a run's groups.
+         */
+        GroupPage: {
+            /** Rows */
+            rows: components["schemas"]["GroupRow"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * GroupRow
+         * @description One line of the list of groups.
+         */
+        GroupRow: {
+            /** Actor */
+            actor: string;
+            /** Best */
+            best: string;
+            /** Day */
+            day: number | null;
+            /** Distinct */
+            distinct: number;
+            /** Invalid */
+            invalid: number;
+            /** Iteration */
+            iteration: number;
+            /** Key */
+            key: string;
+            /** Origin */
+            origin: string;
+            /** Size */
+            size: number;
+            /** Spread */
+            spread: number;
+            /** Trained */
+            trained: boolean;
+            /** Turn */
+            turn: number | null;
+        };
+        /**
+         * GroupView
+         * @description One group.
+         */
+        GroupView: {
+            /** Actor */
+            actor: string;
+            /** Chosen */
+            chosen: number | null;
+            /** Env */
+            env: string;
+            /** Facts */
+            facts: {
+                [key: string]: unknown;
+            };
+            /** Iteration */
+            iteration: number;
+            /** Key */
+            key: string;
+            /** Next */
+            next: string | null;
+            /** Previous */
+            previous: string | null;
+            /** Prompt */
+            prompt: string | null;
+            /** Prompt Ids */
+            prompt_ids: number;
+            /** Replies */
+            replies: components["schemas"]["ReplyView"][];
+            rule: components["schemas"]["AdvantageRule"];
+            /** Source */
+            source: string;
+            /** Worlds */
+            worlds: number[];
+        };
+        /** HTTPValidationError */
+        HTTPValidationError: {
+            /** Detail */
+            detail?: components["schemas"]["ValidationError"][];
+        };
+        /**
+         * Heard
+         * @description One message of a request.
+         */
+        Heard: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
+        };
+        /**
+         * Kpis
+         * @description The company in numbers.
+         */
+        Kpis: {
+            /** Alignment */
+            alignment: number;
+            /** Brand */
+            brand: number;
+            /** Cash */
+            cash: number;
+            /** Churned */
+            churned: number;
+            /** Conversion */
+            conversion: number;
+            /** Customers */
+            customers: number;
+            /** Debt */
+            debt: number;
+            /** Features */
+            features: number;
+            /** Leads */
+            leads: number;
+            /** Lost */
+            lost: number;
+            /** Morale */
+            morale: number;
+            /** Mrr */
+            mrr: number;
+            /** Nps */
+            nps: number;
+            /** Pipeline */
+            pipeline: number;
+            /** Revenue */
+            revenue: number;
+            /** Satisfaction */
+            satisfaction: number;
+            /** Stability */
+            stability: number;
+            /** Traffic */
+            traffic: number;
+            /** Value */
+            value: number;
+            /** Velocity */
+            velocity: number;
+            /** Won */
+            won: number;
+        };
+        /**
+         * Legal
+         * @description One legal action, without messages.
+         */
+        Legal: {
+            /** Action */
+            action: string;
+            /** Target */
+            target: string;
+            /** Text */
+            text: string;
+        };
+        /**
+         * McNemarView
+         * @description Two teams on tasks that are passed or failed.
+         */
+        McNemarView: {
+            /** Both */
+            both: number;
+            /** First */
+            first: string;
+            /** Metric */
+            metric: string;
+            /** Neither */
+            neither: number;
+            /** Only First */
+            only_first: number;
+            /** Only Second */
+            only_second: number;
+            /** P */
+            p: number;
+            /** Second */
+            second: string;
+        };
+        /**
+         * MeanView
+         * @description What one team reached.
+         */
+        MeanView: {
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Metric */
+            metric: string;
+            /** Minimum */
+            minimum?: number | null;
+            /** N */
+            n: number;
+            /** Stratum */
+            stratum: string;
+            /** Team */
+            team: string;
+        };
+        /**
+         * MemoryView
+         * @description One memory.
+         */
+        MemoryView: {
+            /** Id */
+            id: number;
+            /** Importance */
+            importance: number;
+            /** Kind */
+            kind: string;
+            /** Text */
+            text: string;
+            /** Turn */
+            turn: number;
+        };
+        /**
+         * MetricSeries
+         * @description One metric over iterations.
+         */
+        MetricSeries: {
+            /** Iterations */
+            iterations: number[];
+            /** Name */
+            name: string;
+            /** Scope */
+            scope: string;
+            /** Values */
+            values: (number | null)[];
+        };
+        /**
+         * Mode
+         * @description How a seat is taken.
+         * @enum {string}
+         */
+        Mode: "llm" | "training" | "inference" | "scripted";
+        /**
+         * NeedInfo
+         * @description Something that a model needs.
+         */
+        NeedInfo: {
+            /** There */
+            there: boolean | null;
+            /** What */
+            what: string;
+        };
+        /**
+         * NotesAsk
+         * @description New notes of a run, instead of those that it has.
+         */
+        NotesAsk: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
+         * NotesView
+         * @description What people wrote about a run.
+         */
+        NotesView: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
+         * OpenTable
+         * @description Begin an episode.
+         */
+        OpenTable: {
+            /**
+             * Index
+             * @default 0
+             */
+            index: number;
+            /**
+             * Seats
+             * @default {}
+             */
+            seats: {
+                [key: string]: string;
+            };
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /** @default train */
+            split: components["schemas"]["Split"];
+        };
+        /**
+         * OutcomeView
+         * @description The verdict on a run in one line.
+         */
+        OutcomeView: {
+            /** Against */
+            against: string;
+            /** Comparison */
+            comparison: string;
+            /** Metric */
+            metric: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string;
+        };
+        /**
+         * OverviewView
+         * @description What a reader wants to know of a run first.
+         */
+        OverviewView: {
+            /** Comparison */
+            comparison: string;
+            /** Telling */
+            telling: components["schemas"]["GroupRow"][];
+            verdict: components["schemas"]["FindingsView"] | null;
+        };
+        /**
+         * PlayerInfo
+         * @description A player that can take a seat.
+         */
+        PlayerInfo: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "scripted" | "model" | "hosted";
+            /** Name */
+            name: string;
+            /** Needs */
+            needs: components["schemas"]["NeedInfo"][];
+            /** Note */
+            note: string;
+            /** Ready */
+            ready: boolean;
+            /** Spent */
+            spent: string;
+        };
+        /**
+         * Problem
+         * @description Why a request was refused.
+         */
+        Problem: {
+            /** Detail */
+            detail: string;
+        };
+        /**
+         * PromptView
+         * @description Exactly what a role sees.
+         */
+        PromptView: {
+            /** Asked */
+            asked: boolean;
+            /** Budget */
+            budget: number | null;
+            /** Legal */
+            legal: components["schemas"]["Legal"][];
+            /** Role */
+            role: string;
+            /** Sections */
+            sections: components["schemas"]["SectionView"][];
+            /** Seq */
+            seq: number;
+            /** System */
+            system: string;
+            /** System Tokens */
+            system_tokens: number | null;
+            /** Tokens */
+            tokens: number | null;
+            /** View */
+            view: {
+                [key: string]: unknown;
+            };
+            /**
+             * World
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * Reconfigure
+         * @description Change what is given, keep the rest; takes effect with the next reply.
+         */
+        Reconfigure: {
+            /** Human */
+            human?: ("ceo" | "dev" | "marketing" | "sales" | "content" | "hr") | "" | null;
+            /**
+             * Modes
+             * @default {}
+             */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
+            /** Pace S */
+            pace_s?: number | null;
+            /** Playing */
+            playing?: boolean | null;
+            /**
+             * Seats
+             * @default {}
+             */
+            seats: {
+                [key: string]: string;
+            };
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * ReplyView
+         * @description One reply of a group, exactly as it was sampled and judged.
+         */
+        ReplyView: {
+            /** Advantage */
+            advantage: number | null;
+            /** By World */
+            by_world: number[];
+            /** Finish */
+            finish: string;
+            /** Ids */
+            ids: number[];
+            /** Key */
+            key: string;
+            /** Logprobs */
+            logprobs: number[];
+            /** Metrics */
+            metrics: {
+                [key: string]: number;
+            };
+            /** Pieces */
+            pieces: string[] | null;
+            /** Policy */
+            policy: string;
+            /** Ret */
+            ret: number;
+            /** Rewards */
+            rewards: number[];
+            /** Stop */
+            stop: string;
+            /** Temperature */
+            temperature: number;
+            /** Text */
+            text: string;
+            /** Turns */
+            turns: components["schemas"]["TurnView"][];
+            /** Valid */
+            valid: boolean;
+        };
+        /**
+         * RequestView
+         * @description The request that waits for the person.
+         */
+        RequestView: {
+            /** Fresh */
+            fresh: boolean;
+            /** Legal */
+            legal: string[];
+            /** Legal Count */
+            legal_count: number;
+            /** Messages */
+            messages: components["schemas"]["Heard"][];
+            /** Role */
+            role: string;
+        };
+        /**
+         * Reset
+         * @description Found a company.
+         */
+        Reset: {
+            /**
+             * Days
+             * @default 30
+             */
+            days: number;
+            /**
+             * Human
+             * @default
+             */
+            human: ("ceo" | "dev" | "marketing" | "sales" | "content" | "hr") | "";
+            /**
+             * Modes
+             * @default {}
+             */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
+            /**
+             * Pace S
+             * @default 0.5
+             */
+            pace_s: number;
+            /**
+             * Playing
+             * @default false
+             */
+            playing: boolean;
+            /**
+             * Scenario
+             * @default baseline
+             */
+            scenario: string;
+            /**
+             * Seats
+             * @default {}
+             */
+            seats: {
+                [key: string]: string;
+            };
+            /**
+             * Seed
+             * @default 1000
+             */
+            seed: number;
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * RunDamage
+         * @description A part of a run that does not have the content that was written, and is not shown.
+         */
+        RunDamage: {
+            /** Iteration */
+            iteration: number | null;
+            /** Part */
+            part: string;
+        };
+        /**
+         * RunEvent
+         * @description Something that happened while training.
+         */
+        RunEvent: {
+            /** Iteration */
+            iteration: number;
+            /** Kind */
+            kind: string;
+            /** Payload */
+            payload: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * RunRow
+         * @description One line of the list of runs.
+         */
+        RunRow: {
+            /** Adapters */
+            adapters: number;
+            /** Created At */
+            created_at: string | null;
+            /** Damaged */
+            damaged: number;
+            /** Env */
+            env: string;
+            /** Episodes */
+            episodes: number;
+            /** Error */
+            error: string | null;
+            /** Groups */
+            groups: number;
+            /** Last Iteration */
+            last_iteration: number | null;
+            /** Model */
+            model: string;
+            /** Name */
+            name: string;
+            notes: components["schemas"]["NotesView"];
+            outcome: components["schemas"]["OutcomeView"] | null;
+            /** Roles */
+            roles: string[];
+            /** Seconds */
+            seconds: number;
+            /** Size Bytes */
+            size_bytes: number;
+            /** Status */
+            status: string;
+            /** Turns */
+            turns: number;
+            /** Unverified */
+            unverified: number;
+        };
+        /**
+         * RunView
+         * @description One run.
+         */
+        RunView: {
+            /** Actors */
+            actors: string[];
+            /** Config */
+            config: {
+                [key: string]: unknown;
+            };
+            /** Damage */
+            damage: components["schemas"]["RunDamage"][];
+            /** Events */
+            events: components["schemas"]["RunEvent"][];
+            info: components["schemas"]["RunRow"];
+            /** Iterations */
+            iterations: number[];
+            /** Scales */
+            scales: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+        };
+        /**
+         * ScenarioInfo
+         * @description One shipped scenario.
+         */
+        ScenarioInfo: {
+            /** Cash */
+            cash: number;
+            /** Events */
+            events: number;
+            /** Name */
+            name: string;
+            /** Pressure */
+            pressure: string;
+            /** Title */
+            title: string;
+        };
+        /**
+         * SeatsView
+         * @description Who plays, and how.
+         */
+        SeatsView: {
+            /** Days */
+            days: number;
+            /** Done */
+            done: string;
+            /** Epoch */
+            epoch: number;
+            /** Error */
+            error: string;
+            /** First */
+            first: number;
+            /** Human */
+            human: string;
+            /** Length */
+            length: number;
+            /** Modes */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
+            /** Pace S */
+            pace_s: number;
+            /** Playing */
+            playing: boolean;
+            /** Scenario */
+            scenario: string;
+            /** Seats */
+            seats: {
+                [key: string]: string;
+            };
+            /** Seed */
+            seed: number;
+            /** Turns */
+            turns: number;
+            /**
+             * World
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3" | "recorded";
+        };
+        /**
+         * SectionView
+         * @description One block of a prompt.
+         */
+        SectionView: {
+            /** Cut */
+            cut: boolean;
+            /** Kept */
+            kept: boolean;
+            /** Key */
+            key: string;
+            /** Pinned */
+            pinned: boolean;
+            /** Priority */
+            priority: number;
+            /** Text */
+            text: string;
+            /** Tokens */
+            tokens: number | null;
+        };
+        /**
+         * Split
+         * @description Which pool a task belongs to. Training refuses DEV and TEST; tries are judged on DEV; TEST is for the final table.
+         * @enum {string}
+         */
+        Split: "train" | "dev" | "test";
+        /**
+         * StepAsk
+         * @description Play one turn: with `text`, as the person whose turn it is.
+         */
+        StepAsk: {
+            /** Text */
+            text?: string | null;
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * SuggestAsk
+         * @description Request replies of a player at a point of a world.
+         */
+        SuggestAsk: {
+            /**
+             * Count
+             * @default 4
+             */
+            count: number;
+            /**
+             * Player
+             * @default expert
+             */
+            player: string;
+            /**
+             * Seq
+             * @default 0
+             */
+            seq: number;
+            /**
+             * Temperature
+             * @default 1
+             */
+            temperature: number;
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * Suggestions
+         * @description Replies that a player would give.
+         */
+        Suggestions: {
+            /** Player */
+            player: string;
+            /** Replies */
+            replies: string[];
+            /** Role */
+            role: string;
+        };
+        /**
+         * TableReply
+         * @description Reply to the request that waits.
+         */
+        TableReply: {
+            /** Replies */
+            replies: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * TableView
+         * @description An episode, as the seats of the person see it.
+         */
+        TableView: {
+            asked: components["schemas"]["RequestView"] | null;
+            /** Before */
+            before: {
+                [key: string]: number;
+            };
+            /** Error */
+            error: string;
+            /** Id */
+            id: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number;
+            };
+            /** Paid */
+            paid: {
+                [key: string]: number;
+            };
+            /** Replies */
+            replies: number;
+            /** Revealed */
+            revealed: boolean;
+            /** Seats */
+            seats: {
+                [key: string]: string;
+            };
+            /** Seed */
+            seed: number;
+            split: components["schemas"]["Split"];
+            /** Stop */
+            stop: string;
+            task: components["schemas"]["TaskRow"];
+            /** Turns */
+            turns: components["schemas"]["TurnPlayed"][];
+        };
+        /**
+         * Talk
+         * @description A message between roles.
+         */
+        Talk: {
+            /** Sender */
+            sender: string;
+            /** Text */
+            text: string;
+            /** To */
+            to: string;
+        };
+        /**
+         * TaskPage
+         * @description Some of a split's tasks.
+         */
+        TaskPage: {
+            /** Rows */
+            rows: components["schemas"]["TaskRow"][];
+            split: components["schemas"]["Split"];
+            /** Total */
+            total: number;
+        };
+        /**
+         * TaskRow
+         * @description One task, without what no role may know.
+         */
+        TaskRow: {
+            /** Family */
+            family: string;
+            /** Id */
+            id: string;
+            /** Index */
+            index: number;
+            /** Seed */
+            seed: number;
+        };
+        /**
+         * TraceTurn
+         * @description One turn of a branch, or the night after a day's last one (actor `night`).
+         */
+        TraceTurn: {
+            /** Action */
+            action: string;
+            /** Actor */
+            actor: string;
+            /** Moves */
+            moves: components["schemas"]["AccountMove"][];
+            /** Mrr */
+            mrr: number;
+            /** Own */
+            own: number;
+            /** Paid */
+            paid: number;
+            /** Target */
+            target: string;
+            /** Turn */
+            turn: number;
+            /** Valid */
+            valid: boolean;
+            /** Value */
+            value: number;
+        };
+        /**
+         * Traces
+         * @description What followed each distinct reply of a group in one of its worlds.
+         */
+        Traces: {
+            /** Actor */
+            actor: string;
+            /** Key */
+            key: string;
+            /** Replies */
+            replies: components["schemas"]["BranchTrace"][];
+            /** Stand Ins */
+            stand_ins: boolean;
+            /** Start */
+            start: number;
+            /** Turn */
+            turn: number;
+            /** World */
+            world: number;
+        };
+        /**
+         * TurnPlayed
+         * @description One reply, with the request that it answers.
+         */
+        TurnPlayed: {
+            /** Fresh */
+            fresh: boolean;
+            /** Index */
+            index: number;
+            /** Messages */
+            messages: components["schemas"]["Heard"][];
+            /** Player */
+            player: string;
+            /** Reply */
+            reply: string;
+            /** Rewards */
+            rewards: {
+                [key: string]: number;
+            };
+            /** Role */
+            role: string;
+            /** Valid */
+            valid: boolean;
+        };
+        /**
+         * TurnView
+         * @description One turn of a recorded trajectory.
+         */
+        TurnView: {
+            /** Index */
+            index: number;
+            /** Kind */
+            kind: string;
+            /** Policy */
+            policy: string;
+            /** Prompt */
+            prompt: string | null;
+            /** Reward */
+            reward: number | null;
+            /** Text */
+            text: string;
+            /** Valid */
+            valid: boolean;
+        };
+        /**
+         * UndoAsk
+         * @description Take the last reply of the person (or, without one, the last reply) back.
+         */
+        UndoAsk: {
+            /**
+             * World
+             * @default live
+             * @enum {string}
+             */
+            world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /** ValidationError */
+        ValidationError: {
+            /** Context */
+            ctx?: Record<string, never>;
+            /** Input */
+            input?: unknown;
+            /** Location */
+            loc: (string | number)[];
+            /** Message */
+            msg: string;
+            /** Error Type */
+            type: string;
+        };
     };
-    /**
-     * ScenarioInfo
-     * @description One shipped scenario.
-     */
-    ScenarioInfo: {
-      /** Cash */
-      cash: number;
-      /** Events */
-      events: number;
-      /** Name */
-      name: string;
-      /** Pressure */
-      pressure: string;
-      /** Title */
-      title: string;
-    };
-    /**
-     * SeatsView
-     * @description Who plays, and how.
-     */
-    SeatsView: {
-      /** Days */
-      days: number;
-      /** Done */
-      done: string;
-      /** Epoch */
-      epoch: number;
-      /** Error */
-      error: string;
-      /** First */
-      first: number;
-      /** Human */
-      human: string;
-      /** Length */
-      length: number;
-      /** Modes */
-      modes: {
-        [key: string]: components['schemas']['Mode'];
-      };
-      /** Pace S */
-      pace_s: number;
-      /** Playing */
-      playing: boolean;
-      /** Scenario */
-      scenario: string;
-      /** Seats */
-      seats: {
-        [key: string]: string;
-      };
-      /** Seed */
-      seed: number;
-      /** Turns */
-      turns: number;
-      /**
-       * World
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3' | 'recorded';
-    };
-    /**
-     * SectionView
-     * @description One block of a prompt.
-     */
-    SectionView: {
-      /** Cut */
-      cut: boolean;
-      /** Kept */
-      kept: boolean;
-      /** Key */
-      key: string;
-      /** Pinned */
-      pinned: boolean;
-      /** Priority */
-      priority: number;
-      /** Text */
-      text: string;
-      /** Tokens */
-      tokens: number | null;
-    };
-    /**
-     * Split
-     * @description Which pool a task belongs to. Training refuses DEV and TEST; tries are judged on DEV; TEST is for the final table.
-     * @enum {string}
-     */
-    Split: 'train' | 'dev' | 'test';
-    /**
-     * StepAsk
-     * @description Play one turn: with `text`, as the person whose turn it is.
-     */
-    StepAsk: {
-      /** Text */
-      text?: string | null;
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /**
-     * SuggestAsk
-     * @description Request replies of a player at a point of a world.
-     */
-    SuggestAsk: {
-      /**
-       * Count
-       * @default 4
-       */
-      count: number;
-      /**
-       * Player
-       * @default expert
-       */
-      player: string;
-      /**
-       * Seq
-       * @default 0
-       */
-      seq: number;
-      /**
-       * Temperature
-       * @default 1
-       */
-      temperature: number;
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /**
-     * Suggestions
-     * @description Replies that a player would give.
-     */
-    Suggestions: {
-      /** Player */
-      player: string;
-      /** Replies */
-      replies: string[];
-      /** Role */
-      role: string;
-    };
-    /**
-     * TableReply
-     * @description Reply to the request that waits.
-     */
-    TableReply: {
-      /** Replies */
-      replies: number;
-      /** Text */
-      text: string;
-    };
-    /**
-     * TableView
-     * @description An episode, as the seats of the person see it.
-     */
-    TableView: {
-      asked: components['schemas']['RequestView'] | null;
-      /** Before */
-      before: {
-        [key: string]: number;
-      };
-      /** Error */
-      error: string;
-      /** Id */
-      id: string;
-      /** Metrics */
-      metrics: {
-        [key: string]: number;
-      };
-      /** Paid */
-      paid: {
-        [key: string]: number;
-      };
-      /** Replies */
-      replies: number;
-      /** Revealed */
-      revealed: boolean;
-      /** Seats */
-      seats: {
-        [key: string]: string;
-      };
-      /** Seed */
-      seed: number;
-      split: components['schemas']['Split'];
-      /** Stop */
-      stop: string;
-      task: components['schemas']['TaskRow'];
-      /** Turns */
-      turns: components['schemas']['TurnPlayed'][];
-    };
-    /**
-     * Talk
-     * @description A message between roles.
-     */
-    Talk: {
-      /** Sender */
-      sender: string;
-      /** Text */
-      text: string;
-      /** To */
-      to: string;
-    };
-    /**
-     * TaskPage
-     * @description Some of a split's tasks.
-     */
-    TaskPage: {
-      /** Rows */
-      rows: components['schemas']['TaskRow'][];
-      split: components['schemas']['Split'];
-      /** Total */
-      total: number;
-    };
-    /**
-     * TaskRow
-     * @description One task, without what no role may know.
-     */
-    TaskRow: {
-      /** Family */
-      family: string;
-      /** Id */
-      id: string;
-      /** Index */
-      index: number;
-      /** Seed */
-      seed: number;
-    };
-    /**
-     * TraceTurn
-     * @description One turn of a branch, or the night after a day's last one (actor `night`).
-     */
-    TraceTurn: {
-      /** Action */
-      action: string;
-      /** Actor */
-      actor: string;
-      /** Moves */
-      moves: components['schemas']['AccountMove'][];
-      /** Mrr */
-      mrr: number;
-      /** Own */
-      own: number;
-      /** Paid */
-      paid: number;
-      /** Target */
-      target: string;
-      /** Turn */
-      turn: number;
-      /** Valid */
-      valid: boolean;
-      /** Value */
-      value: number;
-    };
-    /**
-     * Traces
-     * @description What followed each distinct reply of a group in one of its worlds.
-     */
-    Traces: {
-      /** Actor */
-      actor: string;
-      /** Key */
-      key: string;
-      /** Replies */
-      replies: components['schemas']['BranchTrace'][];
-      /** Stand Ins */
-      stand_ins: boolean;
-      /** Start */
-      start: number;
-      /** Turn */
-      turn: number;
-      /** World */
-      world: number;
-    };
-    /**
-     * TurnPlayed
-     * @description One reply, with the request that it answers.
-     */
-    TurnPlayed: {
-      /** Fresh */
-      fresh: boolean;
-      /** Index */
-      index: number;
-      /** Messages */
-      messages: components['schemas']['Heard'][];
-      /** Player */
-      player: string;
-      /** Reply */
-      reply: string;
-      /** Rewards */
-      rewards: {
-        [key: string]: number;
-      };
-      /** Role */
-      role: string;
-      /** Valid */
-      valid: boolean;
-    };
-    /**
-     * TurnView
-     * @description One turn of a recorded trajectory.
-     */
-    TurnView: {
-      /** Index */
-      index: number;
-      /** Kind */
-      kind: string;
-      /** Policy */
-      policy: string;
-      /** Prompt */
-      prompt: string | null;
-      /** Reward */
-      reward: number | null;
-      /** Text */
-      text: string;
-      /** Valid */
-      valid: boolean;
-    };
-    /**
-     * UndoAsk
-     * @description Take the last reply of the person (or, without one, the last reply) back.
-     */
-    UndoAsk: {
-      /**
-       * World
-       * @default live
-       * @enum {string}
-       */
-      world: 'live' | 'race-1' | 'race-2' | 'race-3';
-    };
-    /** ValidationError */
-    ValidationError: {
-      /** Context */
-      ctx?: Record<string, never>;
-      /** Input */
-      input?: unknown;
-      /** Location */
-      loc: (string | number)[];
-      /** Message */
-      msg: string;
-      /** Error Type */
-      type: string;
-    };
-  };
-  responses: never;
-  parameters: never;
-  requestBodies: never;
-  headers: never;
-  pathItems: never;
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
 }
 export type $defs = Record<string, never>;
 export interface operations {
-  branches_api_branches_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['BranchAsk'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Branches'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  list_all_api_comparisons_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['ComparisonInfo'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
+    branches_api_branches_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BranchAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Branches"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_all_api_comparisons_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonInfo"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_api_comparisons__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    config_api_config_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Config"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_api_export_get: {
+        parameters: {
+            query?: {
+                world?: "live" | "race-1" | "race-2" | "race-3";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    memory_api_memory_get: {
+        parameters: {
+            query: {
+                role: "ceo" | "dev" | "marketing" | "sales" | "content" | "hr";
+                world?: "live" | "race-1" | "race-2" | "race-3";
+                seq?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    models_api_models_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlayerInfo"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_prompt_api_prompt_get: {
+        parameters: {
+            query: {
+                role: "ceo" | "dev" | "marketing" | "sales" | "content" | "hr";
+                world?: "live" | "race-1" | "race-2" | "race-3";
+                seq?: number;
+                profile?: "compact" | "full";
+                budget?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PromptView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reconfigure_api_reconfigure_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reconfigure"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeatsView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reset_api_reset_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reset"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeatsView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_all_api_runs_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunRow"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_api_runs__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    branches_api_runs__name__branches_get: {
+        parameters: {
+            query: {
+                key: string;
+                world: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Traces"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    drift_api_runs__name__drift_get: {
+        parameters: {
+            query?: {
+                actor?: string | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionShare"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    episode_api_runs__name__episode_get: {
+        parameters: {
+            query: {
+                iteration: number;
+                episode: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EpisodeView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    episodes_api_runs__name__episodes_get: {
+        parameters: {
+            query?: {
+                iteration?: number | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EpisodeRow"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_api_runs__name__export_get: {
+        parameters: {
+            query?: {
+                groups?: number;
+                episodes?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    group_api_runs__name__group_get: {
+        parameters: {
+            query: {
+                key: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    groups_api_runs__name__groups_get: {
+        parameters: {
+            query?: {
+                iteration?: number | null;
+                actor?: string | null;
+                start?: number;
+                count?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupPage"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    metrics_api_runs__name__metrics_get: {
+        parameters: {
+            query?: {
+                scope?: string | null;
+                metric?: string[] | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricSeries"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    write_notes_api_runs__name__notes_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NotesAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotesView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    office_api_runs__name__office_get: {
+        parameters: {
+            query: {
+                iteration: number;
+                episode: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Frames"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    overview_api_runs__name__overview_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverviewView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_scenarios_api_scenarios_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScenarioInfo"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    state_api_state_get: {
+        parameters: {
+            query?: {
+                world?: "live" | "race-1" | "race-2" | "race-3";
+                start?: number;
+                stop?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Frames"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    step_api_step_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StepAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeatsView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    suggest_api_suggest_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SuggestAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suggestions"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    open_table_api_tables_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OpenTable"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_api_tables__table__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    everything_api_tables__table__everything_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reply_api_tables__table__reply_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TableReply"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tasks_api_tasks_get: {
+        parameters: {
+            query?: {
+                split?: components["schemas"]["Split"];
+                start?: number;
+                count?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskPage"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    undo_api_undo_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UndoAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeatsView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
         };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  show_api_comparisons__name__get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['ComparisonView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  config_api_config_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Config'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  export_api_export_get: {
-    parameters: {
-      query?: {
-        world?: 'live' | 'race-1' | 'race-2' | 'race-3';
-      };
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': string;
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  memory_api_memory_get: {
-    parameters: {
-      query: {
-        role: 'ceo' | 'dev' | 'marketing' | 'sales' | 'content' | 'hr';
-        world?: 'live' | 'race-1' | 'race-2' | 'race-3';
-        seq?: number;
-      };
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['MemoryView'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  models_api_models_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['PlayerInfo'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  read_prompt_api_prompt_get: {
-    parameters: {
-      query: {
-        role: 'ceo' | 'dev' | 'marketing' | 'sales' | 'content' | 'hr';
-        world?: 'live' | 'race-1' | 'race-2' | 'race-3';
-        seq?: number;
-        profile?: 'compact' | 'full';
-        budget?: number | null;
-      };
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['PromptView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  reconfigure_api_reconfigure_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['Reconfigure'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['SeatsView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  reset_api_reset_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['Reset'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['SeatsView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  list_all_api_runs_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['RunRow'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  show_api_runs__name__get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['RunView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  branches_api_runs__name__branches_get: {
-    parameters: {
-      query: {
-        key: string;
-        world: number;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Traces'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  drift_api_runs__name__drift_get: {
-    parameters: {
-      query?: {
-        actor?: string | null;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['ActionShare'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  episode_api_runs__name__episode_get: {
-    parameters: {
-      query: {
-        iteration: number;
-        episode: string;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['EpisodeView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  episodes_api_runs__name__episodes_get: {
-    parameters: {
-      query?: {
-        iteration?: number | null;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['EpisodeRow'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  export_api_runs__name__export_get: {
-    parameters: {
-      query?: {
-        groups?: number;
-        episodes?: number;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': string;
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'text/html': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  group_api_runs__name__group_get: {
-    parameters: {
-      query: {
-        key: string;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['GroupView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  groups_api_runs__name__groups_get: {
-    parameters: {
-      query?: {
-        iteration?: number | null;
-        actor?: string | null;
-        start?: number;
-        count?: number;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['GroupPage'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  metrics_api_runs__name__metrics_get: {
-    parameters: {
-      query?: {
-        scope?: string | null;
-        metric?: string[] | null;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['MetricSeries'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  office_api_runs__name__office_get: {
-    parameters: {
-      query: {
-        iteration: number;
-        episode: string;
-      };
-      header?: never;
-      path: {
-        name: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Frames'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  list_scenarios_api_scenarios_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['ScenarioInfo'][];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  state_api_state_get: {
-    parameters: {
-      query?: {
-        world?: 'live' | 'race-1' | 'race-2' | 'race-3';
-        start?: number;
-        stop?: number | null;
-      };
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Frames'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  step_api_step_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['StepAsk'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['SeatsView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  suggest_api_suggest_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['SuggestAsk'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Suggestions'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  open_table_api_tables_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['OpenTable'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['TableView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  show_api_tables__table__get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path: {
-        table: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['TableView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  everything_api_tables__table__everything_get: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path: {
-        table: string;
-      };
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['TableView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  reply_api_tables__table__reply_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path: {
-        table: string;
-      };
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['TableReply'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['TableView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  tasks_api_tasks_get: {
-    parameters: {
-      query?: {
-        split?: components['schemas']['Split'];
-        start?: number;
-        count?: number;
-      };
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody?: never;
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['TaskPage'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-    };
-  };
-  undo_api_undo_post: {
-    parameters: {
-      query?: never;
-      header?: never;
-      path?: never;
-      cookie?: never;
-    };
-    requestBody: {
-      content: {
-        'application/json': components['schemas']['UndoAsk'];
-      };
-    };
-    responses: {
-      /** @description Successful Response */
-      200: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['SeatsView'];
-        };
-      };
-      /** @description Bad Request */
-      400: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Not Found */
-      404: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Conflict */
-      409: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
-      /** @description Validation Error */
-      422: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['HTTPValidationError'];
-        };
-      };
-      /** @description Internal Server Error */
-      500: {
-        headers: {
-          [name: string]: unknown;
-        };
-        content: {
-          'application/json': components['schemas']['Problem'];
-        };
-      };
     };
-  };
 }

@@ -9,6 +9,7 @@ import type {
   Frames,
   GroupRow,
   GroupView,
+  OverviewView,
   RunInfo,
   RunView,
   Series,
@@ -18,6 +19,7 @@ interface HeldRun {
   name: string;
   info: RunInfo;
   view: RunView;
+  overview: OverviewView;
   metrics: Series[];
   drift: ActionShare[];
   /** All groups in short; the whole ones are some of them. */
@@ -79,6 +81,8 @@ export function answer(path: string, query: Query): unknown {
   switch (what) {
     case undefined:
       return run.view;
+    case 'overview':
+      return run.overview;
     case 'metrics':
       return run.metrics;
     case 'drift':

@@ -1,4 +1,5 @@
 // What a comparison shows about one team: the same words and numbers as in the terminal.
+import type { ReactNode } from 'react';
 import type { FindingsView } from '../api/client';
 import { Panel } from './small';
 
@@ -8,7 +9,7 @@ export function Word({ word }: { word: string }) {
   return <span className={`tag ${TONES[word] ?? ''}`}>{word}</span>;
 }
 
-export function Verdict({ value, note }: { value: FindingsView; note?: string }) {
+export function Verdict({ value, note }: { value: FindingsView; note?: ReactNode }) {
   return (
     <Panel title={value.question} tools={<Word word={value.answer} />}>
       <div className="verdict">
@@ -29,7 +30,7 @@ export function Verdict({ value, note }: { value: FindingsView; note?: string })
                   <div key={line.subject}>
                     <dt>{line.subject}</dt>
                     <dd>
-                      {line.word && <Word word={line.word} />} <span className="figures">{line.text}</span>
+                      {line.word && <Word word={line.word} />} <span>{line.text}</span>
                     </dd>
                   </div>
                 ))}
