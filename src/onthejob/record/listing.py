@@ -146,15 +146,15 @@ def _live(run: Run, kind: str) -> Iterator[Live]:
 def summary(run: Run) -> RunSummary:
     """One line about an open run."""
     files = (run.path / FILE, run.path / f"{FILE}-wal")
-    counts, last, unverified = run.counts(), run.last_iteration(), len(run.unverified())
+    counts, totals, last, unverified = run.counts(), run.totals(), run.last_iteration(), len(run.unverified())
     return RunSummary(
         name=run.name,
         path=run.path,
         env=env_of(run.config),
         status=_status(run, last),
-        roles=tuple(sorted({adapter.role for adapter in run.adapters()})),
+        roles=totals.roles,
         model=_model_of(run.config),
-        seconds=sum(one.value for one in run.read_metrics("time", name="iteration_s")),
+        seconds=totals.seconds,
         created_at=run.created_at,
         last_iteration=last,
         groups=counts["groups"],
