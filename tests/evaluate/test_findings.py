@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +162,14 @@ def test_the_block_holds_every_line_whole(width: int):
     for line in found.lines:
         assert " ".join(filter(None, (line.subject, line.word, line.text))) in lines
     assert all(len(line) <= width for line in capture.get().splitlines())
+
+
+def test_the_best_player_of_an_environment_ends_the_scale_where_there_is_no_expert():
+    evidence = replace(made(1.0, teams=("start", "random", "halving", "new")), scripted=("random", "halving"))
+    found = findings(evidence, featured="new", start="start", metric="reward", how="greedy")
+    assert found is not None
+    assert re.search(r"the way from random \(.*\) to halving", found.headings[About.SCALE])
+    assert set(text_of(found, About.SCALE)) == {"new", "start"}
+    alone = findings(replace(evidence, scripted=("random",)), featured="new", start="start", metric="reward", how="greedy")
+    assert alone is not None
+    assert alone.headings[About.SCALE] == "Reward, mean"

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RunInfo } from '../src/api/client';
-import { found, listed, modelName, tagsOf } from '../src/lib/runs';
+import { found, listed, modelName, refused, tagsOf } from '../src/lib/runs';
 
 const run = (name: string, more: Partial<RunInfo> = {}): RunInfo => ({
   name,
@@ -50,6 +50,12 @@ describe('the list of runs', () => {
     expect(names('outcome')).toEqual(['old', 'r9', 'r2', 'r10']);
     expect(names('seconds')).toEqual(['old', 'r9', 'r2', 'r10']);
     expect(names('iteration').at(-1)).toBe('r2');
+  });
+  it('says before it asks what would be refused', () => {
+    expect(refused(['a', 'x'.repeat(40)], 'n'.repeat(4000))).toBe('');
+    expect(refused(['x'.repeat(41)], '')).toMatch(/at most 40 characters.*41/);
+    expect(refused(Array.from({ length: 21 }, String), '')).toMatch(/at most 20 tags/);
+    expect(refused([], 'n'.repeat(4001))).toMatch(/4,000/);
   });
   it('reads tags and names of models', () => {
     expect(tagsOf(' a, b ,, a,c d ')).toEqual(['a', 'b', 'c d']);

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 
 from onthejob.api.comparisons import findings_view
 from onthejob.api.recorded_frames import episode_frames, rules_of, traces
-from onthejob.api.run_rows import Runs, short_ref
+from onthejob.api.run_rows import Runs
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (
     ActionShare,
@@ -44,7 +44,7 @@ from onthejob.evaluate.recorded import TRAIN_SCOPE, recorded_scales
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.record import series
 from onthejob.record.from_rows import GroupHead, RecordedEpisode
-from onthejob.record.listing import env_of, summary
+from onthejob.record.listing import env_of, short_ref, summary
 from onthejob.rollout.origin import read_origin
 from onthejob.types import Group, Trajectory
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from onthejob.evaluate.findings import About
 from onthejob.evaluate.outcomes import Outcomes, RunOutcome
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.record.database import FILE
+from onthejob.record.listing import short_ref
 from onthejob.record.notes import Notes, read_notes, write_notes
 from onthejob.record.store import check_name
 
@@ -96,11 +96,6 @@ def outcome_view(found: RunOutcome) -> OutcomeView:
         metric=found.findings.metric,
         comparison=found.comparison,
     )
-
-
-def short_ref(ref: str) -> str:
-    """A reference without the folders of its file."""
-    return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
 
 
 def _notes_view(notes: Notes) -> NotesView:

@@ -131,6 +131,8 @@ class Compare:
         sampling = Sampling(temperature=self.temperature, max_new_tokens=tokens)
         # Everything that can be refused is refused before a model is loaded and hours are played.
         quality = read_quality(self.quality) if self.quality is not None else None
+        if quality is not None and self.report is None and featured not in quality.teams:
+            raise ConfigError(f"--quality has no effect: {self.quality} judges {', '.join(quality.teams)}, and not {featured}.")
         earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
         if self.report is not None:
             check_writable(self.report, "--report")
@@ -198,6 +200,7 @@ class Compare:
             "env": as_table(self.env, place.env, fingerprint=place.fingerprint),
             "split": self.split,
             "runs": runs_of(named, local),
+            "scripted": [name for name, source in named if source in shipped],
             "featured": featured,
             "start": "" if start == featured else start,
             "headline": place.headline,

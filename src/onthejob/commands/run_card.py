@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,10 @@ def outcome_text(outcome: RunOutcome | None) -> str:
 
 
 def env_text(ref: str) -> str:
-    """An environment's reference without the folders of its file."""
-    return (ref if "://" in ref else re.sub(r"[^:]*/", "", ref)) or "-"
+    """An environment's reference as people know it."""
+    from onthejob.record.listing import short_ref
+
+    return short_ref(ref) or "-"
 
 
 def roles_text(roles: Sequence[str]) -> str:

@@ -21,11 +21,11 @@ from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, paired
 from onthejob.evaluate.verdict import Verdict, advice, signed, verdict
 
 FLOOR, CEILINGS = "random", ("expert", "heuristic")
-"""Teams that are 0 and 1 of the scale: random legal play, and the best scripted player that took part."""
+"""Teams that are 0 and 1 of the scale: random legal play, and one of these; without them the best scripted player."""
 CHANGES = 3
-"""Actions of a role whose shares are told."""
+"""Actions of a role whose shares are listed, at most."""
 LEAST_CHANGE = 0.02
-"""Changes of a share below this are not told."""
+"""Changes of a share below this are not listed."""
 
 
 class About(StrEnum):
@@ -92,6 +92,8 @@ class Evidence:
     actions: Mapping[str, Mapping[str, Counts]] = field(default_factory=dict)
     """Team -> actor -> action -> how often."""
     quality: Quality | None = None
+    scripted: tuple[str, ...] = ()
+    """Teams of the environment's own players."""
     unit: str = "task"
     """What is paired, in the singular."""
 
@@ -149,6 +151,7 @@ def evidence_of(held: Mapping[str, Any], metric: str) -> Evidence:
         valid=valid,
         actions=held.get("actions", {}),
         quality=None if quality is None else quality_of(quality),
+        scripted=tuple(held.get("scripted", ())),
     )
 
 
@@ -230,7 +233,8 @@ def findings(evidence: Evidence, *, featured: str, start: str, metric: str, how:
 def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[str, list[Line]]:
     """Heading, and a line per team: its value, and its share of the way between the ends of the scale where both took part."""
     means = {team: evidence.mean(team) for team, values in evidence.values.items() if values}
-    ceiling = next((team for team in CEILINGS if team in means and team != featured), "")
+    players = sorted((team for team in evidence.scripted if team in means), key=lambda team: -means[team].mean)
+    ceiling = next((team for team in (*CEILINGS, *players) if team in means and team not in (featured, FLOOR)), "")
     shares: dict[str, IntervalEstimate] = {}
     heading = f"{_capital(name)}, mean"
     if FLOOR in means and ceiling and featured != FLOOR:

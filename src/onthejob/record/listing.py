@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -185,6 +186,11 @@ def env_of(config: Mapping[str, Any]) -> str:
     env = config.get("env")
     named = env.get("ref") if isinstance(env, Mapping) else env
     return named if isinstance(named, str) else ""
+
+
+def short_ref(ref: str) -> str:
+    """An environment's reference without the folders of its file."""
+    return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
 
 
 def _model_of(config: Mapping[str, Any]) -> str:

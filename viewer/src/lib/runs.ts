@@ -52,3 +52,11 @@ export const tagsOf = (text: string): string[] => [
 
 /** The last folder of a model's path; a name of the Hub stays whole. */
 export const modelName = (model: string): string => (model.startsWith('/') ? (model.split('/').at(-1) ?? model) : model);
+
+/** Why the server would refuse these notes; empty where it takes them. The limits are those of `onthejob.record.notes`. */
+export function refused(tags: readonly string[], note: string): string {
+  if (tags.length > 20) return `A run has at most 20 tags, not ${tags.length}.`;
+  const long = tags.find((tag) => tag.length > 40);
+  if (long) return `A tag has at most 40 characters, “${long.slice(0, 12)}…” has ${long.length}.`;
+  return note.length > 4_000 ? `A note has at most 4,000 characters, not ${note.length}.` : '';
+}

@@ -2,7 +2,7 @@
 import { useState } from 'react';
 import { writeNotes, type NotesView } from '../api/client';
 import { isExport } from '../lib/exported';
-import { tagsOf } from '../lib/runs';
+import { refused, tagsOf } from '../lib/runs';
 import { act, useStore } from '../lib/store';
 
 export function Star({ run, notes, wrote }: { run: string; notes: NotesView; wrote: (notes: NotesView) => void }) {
@@ -49,6 +49,7 @@ export function NotesEditor({ run, notes, wrote }: { run: string; notes: NotesVi
     setNote(notes.note);
     setOpen(true);
   };
+  const problem = refused(tagsOf(tags), note);
   const keep = async (): Promise<void> => {
     const kept = await act(writeNotes(run, { tags: tagsOf(tags), note, star: notes.star }));
     if (!kept) return;
@@ -89,10 +90,13 @@ export function NotesEditor({ run, notes, wrote }: { run: string; notes: NotesVi
         <textarea rows={3} value={note} onChange={(event) => setNote(event.target.value)} />
       </label>
       <span className="row">
-        <button type="submit">Keep</button>
+        <button type="submit" disabled={Boolean(problem)}>
+          Keep
+        </button>
         <button type="button" onClick={() => setOpen(false)}>
           Cancel
         </button>
+        {problem && <span className="small bad">{problem}</span>}
       </span>
     </form>
   );

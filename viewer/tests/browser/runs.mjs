@@ -27,8 +27,8 @@ await run(async (open) => {
     assert.ok(said.replace(/\s+/g, ' ').includes(line.text.replace(/\s+/g, ' ')), line.text);
   await page.getByRole('button', { name: 'add tags or a note' }).click();
   await page.getByRole('textbox', { name: 'tags, separated by commas' }).fill(`${'x'.repeat(41)}`);
-  await page.getByRole('button', { name: 'Keep' }).click();
-  await page.getByText('1 to 40 printable characters').waitFor();
+  await page.getByText('A tag has at most 40 characters').waitFor();
+  assert.ok(await page.getByRole('button', { name: 'Keep' }).isDisabled());
   await page.getByRole('textbox', { name: 'tags, separated by commas' }).fill('talk, slow');
   await page.getByRole('textbox', { name: 'note', exact: true }).fill('the one to show');
   await page.getByRole('button', { name: 'Keep' }).click();
