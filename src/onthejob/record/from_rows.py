@@ -219,7 +219,7 @@ def read_counts(database: Database, checks: Checksums) -> dict[str, int]:
     return total
 
 
-class Totals(NamedTuple):
+class RunTotals(NamedTuple):
     """What a list of runs shows of one in addition to its counts."""
 
     roles: tuple[str, ...]
@@ -228,10 +228,10 @@ class Totals(NamedTuple):
     """Of all iterations together; pauses are not counted."""
 
 
-def read_totals(database: Database, checks: Checksums) -> Totals:
+def read_totals(database: Database, checks: Checksums) -> RunTotals:
     """Roles and time of a run. They label it in a list and are not compared with checksums, which would read all of it."""
     with checks.part("the totals"):
         roles = tuple(str(role) for (role,) in database.rows("SELECT DISTINCT role FROM adapters ORDER BY role"))
         sql = "SELECT total(value) FROM metrics WHERE scope = 'time' AND name = 'iteration_s'"
-        return Totals(roles, float(database.rows(sql)[0][0]))
-    return Totals((), 0.0)
+        return RunTotals(roles, float(database.rows(sql)[0][0]))
+    return RunTotals((), 0.0)

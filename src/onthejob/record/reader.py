@@ -149,7 +149,7 @@ class RecordReader:
         """Numbers of recorded `groups`, `episodes`, `turns`, `adapters` and `events`."""
         return from_rows.read_counts(self._database, self._checks)
 
-    def totals(self) -> from_rows.Totals:
+    def totals(self) -> from_rows.RunTotals:
         """Roles with adapters, and the time of all iterations; without a comparison with checksums."""
         return from_rows.read_totals(self._database, self._checks)
 
