@@ -78,7 +78,8 @@ class IntervalEstimate:
         """The estimate in a row that `as_dict` wrote, which may have other fields too."""
         missing = {"mean": math.nan, "low": -math.inf, "high": math.inf, "minimum": math.nan}
         stated = {one.name: row[one.name] for one in fields(cls) if one.name in row}
-        return cls(**{name: missing.get(name) if value is None else value for name, value in stated.items()})
+        found: dict[str, Any] = {name: missing.get(name) if value is None else value for name, value in stated.items()}
+        return cls(**found)
 
     def as_dict(self) -> dict[str, float | int | None]:
         """JSON-serialisable form; values that are not finite become None."""
