@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from onthejob.api.schema_office import AccountMove, Sent
+from pydantic import Field
+
+from onthejob.api.schema_base import Asked, Sent
+from onthejob.api.schema_comparisons import FindingsView
+from onthejob.api.schema_office import AccountMove
+
+
+class OutcomeView(Sent):
+    """The verdict on a run in one line."""
+
+    word: str
+    """As in `FindingLine`."""
+    against: str
+    text: str
+    """The paired difference with its interval."""
+    metric: str
+    comparison: str
+    """Name of the comparison that it is of; empty for the run's own evaluations while it was trained."""
+
+
+class NotesView(Sent):
+    """What people wrote about a run."""
+
+    tags: list[str]
+    note: str
+    star: bool
+
+
+class NotesAsk(Asked):
+    """New notes of a run, instead of those that it has."""
+
+    tags: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
+    note: Annotated[str, Field(max_length=100_000)]
+    star: bool
 
 
 class RunRow(Sent):
     """One line of the list of runs."""
 
     name: str
+    status: str
+    """`running`, `ended`, `stopped` or `killed`."""
+    roles: list[str]
+    """Trained roles."""
+    model: str
+    seconds: float
+    """Time of its iterations together."""
+    outcome: OutcomeView | None
+    notes: NotesView
     env: str
     """The environment that the run names, without folders: `office`, `claw`, `guess.py`; empty where it names none."""
     created_at: str | None
@@ -45,6 +87,16 @@ class RunView(Sent):
     events: list[RunEvent]
     scales: dict[str, dict[str, float]]
     damage: list[RunDamage]
+
+
+class OverviewView(Sent):
+    """What a reader wants to know of a run first."""
+
+    verdict: FindingsView | None
+    comparison: str
+    """Name of the comparison that the verdict is of; empty for the run's own evaluations."""
+    telling: list[GroupRow]
+    """Groups of the newest iterations whose replies differ most in value, of different roles where there are several."""
 
 
 class RunEvent(Sent):
@@ -302,78 +354,3 @@ class Traces(Sent):
     stand_ins: bool
     """Imitations of the policies continued the branches, not the scripted partners."""
     replies: list[BranchTrace]
-
-
-class EstimateView(Sent):
-    """A number with its interval; null where there is none."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    minimum: float | None = None
-
-
-class MeanView(EstimateView):
-    """What one team reached."""
-
-    team: str
-    metric: str
-    stratum: str
-
-
-class DifferenceView(EstimateView):
-    """`first` minus `second`, paired by task."""
-
-    first: str
-    second: str
-    metric: str
-    stratum: str
-
-
-class McNemarView(Sent):
-    """Two teams on tasks that are passed or failed."""
-
-    first: str
-    second: str
-    metric: str
-    only_first: int
-    only_second: int
-    both: int
-    neither: int
-    p: float
-
-
-class ComparedTask(Sent):
-    """One task of a comparison."""
-
-    task: str
-    values: dict[str, float | None]
-    """Team -> what it reached in the metric that was asked for."""
-
-
-class ComparisonInfo(Sent):
-    """One line of the list of comparisons."""
-
-    name: str
-    teams: list[str]
-    tasks: int
-    error: str | None
-    """Why it cannot be read."""
-
-
-class ComparisonView(Sent):
-    """A matched comparison, as `onthejob compare --name` kept it."""
-
-    name: str
-    teams: list[str]
-    tasks: int
-    settings: dict[str, Any]
-    metrics: list[str]
-    strata: list[str]
-    """`all`, then each group of tasks."""
-    means: list[MeanView]
-    differences: list[DifferenceView]
-    mcnemar: list[McNemarView]
-    failed: int
-    """Episodes that ended in an error; they are excluded with their pairs."""

@@ -361,6 +361,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Write Notes */
+        post: operations["write_notes_api_runs__name__notes_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/office": {
         parameters: {
             query?: never;
@@ -370,6 +387,23 @@ export interface paths {
         };
         /** Office */
         get: operations["office_api_runs__name__office_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{name}/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Overview */
+        get: operations["overview_api_runs__name__overview_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -812,6 +846,7 @@ export interface components {
             tasks: number;
             /** Teams */
             teams: string[];
+            verdict: components["schemas"]["FindingsView"] | null;
         };
         /**
          * Config
@@ -986,6 +1021,42 @@ export interface components {
             pain: string;
             /** Shipped */
             shipped: number;
+        };
+        /**
+         * FindingLine
+         * @description One line of a verdict: a team or a role, the word for its paired difference, and its numbers.
+         */
+        FindingLine: {
+            /** Part */
+            part: string;
+            /** Subject */
+            subject: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string | null;
+        };
+        /**
+         * FindingsView
+         * @description What is known about one team, in words that follow from paired intervals.
+         */
+        FindingsView: {
+            /** Answer */
+            answer: string;
+            /** Featured */
+            featured: string;
+            /** Headings */
+            headings: {
+                [key: string]: string;
+            };
+            /** Lines */
+            lines: components["schemas"]["FindingLine"][];
+            /** Metric */
+            metric: string;
+            /** Question */
+            question: string;
+            /** Start */
+            start: string;
         };
         /**
          * Floor
@@ -1358,6 +1429,30 @@ export interface components {
             what: string;
         };
         /**
+         * NotesAsk
+         * @description New notes of a run, instead of those that it has.
+         */
+        NotesAsk: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
+         * NotesView
+         * @description What people wrote about a run.
+         */
+        NotesView: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
          * OpenTable
          * @description Begin an episode.
          */
@@ -1381,6 +1476,33 @@ export interface components {
             seed: number;
             /** @default train */
             split: components["schemas"]["Split"];
+        };
+        /**
+         * OutcomeView
+         * @description The verdict on a run in one line.
+         */
+        OutcomeView: {
+            /** Against */
+            against: string;
+            /** Comparison */
+            comparison: string;
+            /** Metric */
+            metric: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string;
+        };
+        /**
+         * OverviewView
+         * @description What a reader wants to know of a run first.
+         */
+        OverviewView: {
+            /** Comparison */
+            comparison: string;
+            /** Telling */
+            telling: components["schemas"]["GroupRow"][];
+            verdict: components["schemas"]["FindingsView"] | null;
         };
         /**
          * PlayerInfo
@@ -1652,10 +1774,20 @@ export interface components {
             groups: number;
             /** Last Iteration */
             last_iteration: number | null;
+            /** Model */
+            model: string;
             /** Name */
             name: string;
+            notes: components["schemas"]["NotesView"];
+            outcome: components["schemas"]["OutcomeView"] | null;
+            /** Roles */
+            roles: string[];
+            /** Seconds */
+            seconds: number;
             /** Size Bytes */
             size_bytes: number;
+            /** Status */
+            status: string;
             /** Turns */
             turns: number;
             /** Unverified */
@@ -3452,6 +3584,77 @@ export interface operations {
             };
         };
     };
+    write_notes_api_runs__name__notes_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NotesAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotesView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     office_api_runs__name__office_get: {
         parameters: {
             query: {
@@ -3473,6 +3676,73 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Frames"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    overview_api_runs__name__overview_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverviewView"];
                 };
             };
             /** @description Bad Request */

@@ -13,14 +13,15 @@ import { Actions } from './Actions';
 import { Episodes } from './Episodes';
 import { Groups } from './Groups';
 import { Health } from './Health';
+import { Overview } from './Overview';
 import { flat } from './Runs';
 
-type View = 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
-const VIEWS: readonly View[] = ['curves', 'groups', 'actions', 'episodes', 'config'];
+type View = 'overview' | 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
+const VIEWS: readonly View[] = ['overview', 'curves', 'groups', 'actions', 'episodes', 'config'];
 
 export default function Run({ name, query }: { name: string; query: URLSearchParams }) {
   const { value: run, error } = useFetched<RunView>(`runs/${encodeURIComponent(name)}`, {}, GROWING_MS);
-  const view = VIEWS.find((one) => one === query.get('view')) ?? 'curves';
+  const view = VIEWS.find((one) => one === query.get('view')) ?? 'overview';
   if (error) return <p className="empty bad">{error}</p>;
   if (!run) return <p className="empty">Loading…</p>;
   return (
@@ -58,6 +59,7 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
           </button>
         ))}
       </div>
+      {view === 'overview' && <Overview name={name} run={run} />}
       {view === 'curves' && <Curves name={name} run={run} />}
       {view === 'groups' && <Groups name={name} run={run} query={query} />}
       {view === 'actions' && <Actions name={name} run={run} />}
