@@ -39,7 +39,7 @@ class About(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Remark:
     """One finding."""
 
     part: About
@@ -63,9 +63,9 @@ class Findings:
     answer: Verdict
     headings: Mapping[About, str]
     """Of the parts that have lines: what is measured, over which tasks and how."""
-    lines: tuple[Line, ...]
+    lines: tuple[Remark, ...]
 
-    def of(self, part: About) -> tuple[Line, ...]:
+    def of(self, part: About) -> tuple[Remark, ...]:
         """The lines of one part."""
         return tuple(line for line in self.lines if line.part is part)
 
@@ -206,11 +206,11 @@ def findings(evidence: Evidence, *, featured: str, start: str, metric: str, how:
     roles, judged = _roles(evidence, featured, first)
     helps = advice(difference, first, evidence.unit)
     lines = (
-        *(Line(part=About.RESULT, subject=f"against {team}", word=verdict(found), text=signed(found)) for team, found in pairs),
+        *(Remark(part=About.RESULT, subject=f"against {team}", word=verdict(found), text=signed(found)) for team, found in pairs),
         *scaled,
         *judged,
         *_changes(evidence, featured, first),
-        *([Line(part=About.NEXT, subject="", word=None, text=helps)] if helps else []),
+        *([Remark(part=About.NEXT, subject="", word=None, text=helps)] if helps else []),
     )
     headings = {
         About.RESULT: f"{_capital(name)}, paired over {count}, {how}, {100 * difference.level:.0f} % intervals",
@@ -230,7 +230,7 @@ def findings(evidence: Evidence, *, featured: str, start: str, metric: str, how:
     )
 
 
-def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[str, list[Line]]:
+def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[str, list[Remark]]:
     """Heading, and a line per team: its value, and its share of the way between the ends of the scale where both took part."""
     means = {team: evidence.mean(team) for team, values in evidence.values.items() if values}
     players = sorted((team for team in evidence.scripted if team in means), key=lambda team: -means[team].mean)
@@ -245,7 +245,7 @@ def _scale(evidence: Evidence, featured: str, start: str, name: str) -> tuple[st
             heading = f"{_capital(name)}, and the share of the way from {ends}"
     order = sorted((team for team in means if not shares or team in shares), key=lambda team: (team != featured, team != start))
     return heading, [
-        Line(
+        Remark(
             part=About.SCALE,
             subject=team,
             word=None,
@@ -265,7 +265,7 @@ def _percent(share: IntervalEstimate) -> str:
     return f"{middle} [{100 * share.low:.0f}, {100 * share.high:.0f}]" if bounded else middle
 
 
-def _roles(evidence: Evidence, featured: str, other: str) -> tuple[str, list[Line]]:
+def _roles(evidence: Evidence, featured: str, other: str) -> tuple[str, list[Remark]]:
     """Heading; decision quality per role where both teams were judged, and valid replies."""
     lines, heading, quality = [], f"Replies, {other} → {featured}", evidence.quality
     if quality is not None:
@@ -274,16 +274,16 @@ def _roles(evidence: Evidence, featured: str, other: str) -> tuple[str, list[Lin
             own, against = Cell(featured, role, decoding), Cell(other, role, decoding)
             if own in quality.cells and against in quality.cells:
                 found = quality.difference(own, against)
-                lines.append(Line(part=About.ROLES, subject=role, word=verdict(found), text=signed(found)))
+                lines.append(Remark(part=About.ROLES, subject=role, word=verdict(found), text=signed(found)))
         if lines:
             heading = f"Where: decision quality minus that of {other}, {decoding_words(decoding)}, paired by state"
     before, after = evidence.valid.get(other), evidence.valid.get(featured)
     if before is not None and after is not None:
-        lines.append(Line(part=About.ROLES, subject="valid replies", word=None, text=f"{before:.0%} → {after:.0%}"))
+        lines.append(Remark(part=About.ROLES, subject="valid replies", word=None, text=f"{before:.0%} → {after:.0%}"))
     return heading, lines
 
 
-def _changes(evidence: Evidence, featured: str, other: str) -> list[Line]:
+def _changes(evidence: Evidence, featured: str, other: str) -> list[Remark]:
     """Per role whose actions moved by more than chance: the largest changes of shares."""
     before, after = (_named(evidence.actions.get(team, {})) for team in (other, featured))
     lines = []
@@ -293,7 +293,7 @@ def _changes(evidence: Evidence, featured: str, other: str) -> list[Line]:
         moved = [row for row in shift.shares() if abs(row[2] - row[1]) >= LEAST_CHANGE][:CHANGES]
         told = ", ".join(f"{_words(name)} {100 * first:.0f} → {100 * then:.0f} %" for name, first, then in moved)
         if told:
-            lines.append(Line(part=About.CHANGES, subject=shift.actor, word=None, text=told))
+            lines.append(Remark(part=About.CHANGES, subject=shift.actor, word=None, text=told))
     return lines
 
 
