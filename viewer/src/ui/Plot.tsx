@@ -16,6 +16,8 @@ export interface Line {
 }
 
 const MOST_POINTS = 1500;
+/** A second click within this time makes it a double one. */
+const DOUBLE_MS = 300;
 
 /** The y axis of values between low and high. uPlot would show a curve that is 0 throughout on an axis up to 100. */
 function spread(_: uPlot, low: number | null, high: number | null): [number, number] {
@@ -164,6 +166,7 @@ export function Plot({
     };
     const made = new uPlot(options, data as uPlot.AlignedData, element);
     let pressed = 0;
+    let choosing = 0;
     made.over.addEventListener('mousedown', (event) => {
       pressed = event.clientX;
     });
@@ -177,7 +180,11 @@ export function Plot({
         return value === null || value === undefined ? Infinity : Math.abs(made.valToPos(value, 'y') - y);
       };
       const nearest = lines.map((_, place) => place).sort((a, b) => far(a) - far(b))[0];
-      if (nearest !== undefined) picked.current(x[index]!, lines[nearest]!.id ?? '');
+      if (nearest === undefined) return;
+      const [at, of] = [x[index]!, lines[nearest]!.id ?? ''];
+      // A double click shows the whole curve again, and leads nowhere.
+      window.clearTimeout(choosing);
+      if (event.detail < 2) choosing = window.setTimeout(() => !gone && picked.current?.(at, of), DOUBLE_MS);
     });
     const observer = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 120), height }));
     observer.observe(element);
