@@ -269,11 +269,12 @@ class Train:
             states = collected_states(collected, make_env, terminal)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
-            with updated_by(options, stack, learner) as learner:
+            with updated_by(options, stack, learner, runtime, terminal) as learner:
                 new = again is None
-                sampler = sampler_here(options, stack)
+                sampler = sampler_here(options, stack, runtime, terminal)
                 with Run.create(RUNS, config=options._settings(), name=self.name) if new else Run.open(again) as run:
                     terminal.progress(f"run {run.path}")
+                    runtime.logs.into(run.path / "logs")
                     with tracked(self.track, run.path, terminal):
                         result = run_loop(
                             options, terminal, make_env, pool, stack, learner, run, others,
