@@ -87,12 +87,14 @@ tutorials: .venv-docs/.installed $(VENV)/.installed-test
 	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements-docs.lock
 	@touch $@
 
-# Every marker but gpu with full counts, every extra alone and all together, then the README's commands on a bare machine, which needs root and debootstrap; hours on two cores.
+# Every marker but gpu with full counts, every extra alone and all together, then the README's commands on a bare machine, which needs
+# root and debootstrap, and the image for CPUs where podman is; hours on two cores.
 acceptance: sandbox $(VENV)/.installed-test docs
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
 	$(PIP) install --quiet uv
 	$(BIN)/python docs/scripts/extras.py
 	.ci/bare-root "make demo" "make test"
+	if command -v podman >/dev/null; then .ci/container-image; fi
 
 # The package's source into the folder that `openenv build` and `openenv push` take.
 SPACE := spaces/office

@@ -1,4 +1,4 @@
-"""The container recipe names files that exist and a command that the package has."""
+"""The container recipes name files that exist and commands that the package has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from onthejob.cli import COMMANDS, parse
 from onthejob.commands.servers import Trainer
+from onthejob.commands.view_office import ViewOffice
 
 
 def test_the_workers_container_starts_a_command_that_exists(repository: Path):
@@ -23,10 +26,23 @@ def test_the_workers_container_starts_a_command_that_exists(repository: Path):
     assert (told.model.device, told.server.device, str(told.tls_cert)) == ("cuda", "cuda", "/tls/cert.pem")
 
 
-def test_what_the_container_copies_exists_and_is_not_ignored(repository: Path):
-    text = (repository / "container/Dockerfile").read_text(encoding="utf-8")
+def test_the_container_for_cpus_opens_the_viewer_with_the_kept_team(repository: Path):
+    text = (repository / "container/cpu.Dockerfile").read_text(encoding="utf-8")
+    (words,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.MULTILINE)
+    command, *rest = json.loads(words)
+    told = parse(ViewOffice, rest, prog=f"onthejob {command}")
+    assert isinstance(told, ViewOffice)
+    assert (command, told.open, told.host) == ("view", False, "0.0.0.0")
+    assert (repository / told.policy).is_dir()
+    assert f"EXPOSE {told.port}\n" in text
+
+
+@pytest.mark.parametrize("recipe", ["Dockerfile", "cpu.Dockerfile"])
+def test_what_a_container_copies_exists_and_is_not_ignored(repository: Path, recipe: str):
+    text = (repository / "container" / recipe).read_text(encoding="utf-8")
     sent = (repository / ".dockerignore").read_text(encoding="utf-8").split()
-    copied = [name for line in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE) for name in line.split()]
+    lines = re.findall(r"^COPY (?!--from=)(?:--chown=\S+ )?(.*) \S+$", text, flags=re.MULTILINE)
+    copied = [name for line in lines for name in line.split()]
     assert {"pyproject.toml", "src"} <= set(copied)
     for name in copied:
         assert (repository / name).exists(), name
