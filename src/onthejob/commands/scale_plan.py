@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from onthejob.commands.doctor import DoctorLine
 from onthejob.commands.scaling import base_of, check_learners, facts_of
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.commands.train import Train
-from onthejob.scale.plan import ScaleNode, Survey, seated_on, too_little_memory
+from onthejob.scale.plan import ScaleNode, Survey, seated_on, too_little_memory, wrong_with
 from onthejob.scale.scale_config import check_scale
 from onthejob.scale.worker_bench import expected_of, found_here, versions
 
@@ -73,14 +73,16 @@ def _here(options: Train) -> tuple[Sequence[ScaleNode], Mapping[str, Sequence[st
     """This machine, for processes or for a cluster of its own."""
     scale, cores = options.scale, usable_cores()
     local = scale.backend == "local"
-    counts = scale.counts(cores)
+    # As a cluster that is started here, where samplers and learners work while workers wait.
+    counts = scale.counts(cores + scale.learners + scale.samplers)
     if local:
         counts["worker"] = options.train.workers if options.train.grouping == "branch" else 0
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # Its CPUs only count actors, of which there may be more than cores.
-    node = ScaleNode(id="", name="this machine", cpus=sum(counts.values()), memory_bytes=memory, found=versions())
-    seats = seated_on([node], counts)
-    return [ScaleNode(id="", name=node.name, cpus=cores, memory_bytes=memory, found=node.found)], seats, {}
+    facts = facts_of(options)
+    node = ScaleNode(id="", name="this machine", cpus=sum(counts.values()), memory_bytes=memory, found=found_here(facts))
+    seats, wrong = seated_on([node], counts), wrong_with(node, expected_of(facts))
+    return [replace(node, cpus=cores)], seats, {node.name: wrong} if wrong else {}
 
 
 def _there(options: Train) -> tuple[Sequence[ScaleNode], Mapping[str, Sequence[str]], dict[str, str]]:

@@ -119,7 +119,7 @@ class Train:
     trainer_wait_s: float = 600.0
     """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
     scale: ScaleConfig = field(default_factory=ScaleConfig)
-    """Processes or cluster that score branches and step whole episodes."""
+    """Processes or cluster that score branches, step whole episodes, sample and update."""
     reward: str = ""
     """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list
     of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""

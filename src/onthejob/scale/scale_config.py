@@ -16,7 +16,7 @@ from onthejob.setting_ranges import Usual, check_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleConfig:
-    """Where branches are scored and episodes are stepped. The record is the same on a CPU, whatever is set here."""
+    """Where branches are scored, episodes stepped, replies sampled and roles updated; on a CPU the record stays the same."""
 
     backend: Literal["local", "ray"] = "local"
     """`local`: this process and the processes or threads of --workers. `ray`: actors of a Ray cluster (extra `ray`)."""
