@@ -8,7 +8,7 @@ an update computes is the same, bit for bit on a CPU, wherever it is made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peft import PeftModel
@@ -68,10 +68,9 @@ class CrewLearner:
         """For all roles."""
         return self._local.config
 
-    @property
-    def collate(self) -> Callable[[Sequence[Group], Sequence[Advantages | None]], list[Batch]]:
+    def collate(self, groups: Sequence[Group], advantages_G: Sequence[Advantages | None], /) -> list[Batch]:
         """As `LocalLearner.collate`."""
-        return self._local.collate
+        return self._local.collate(groups, advantages_G)
 
     def export_state(self, role: str) -> dict[str, Tensor]:
         """As `LocalLearner.export_state`."""
