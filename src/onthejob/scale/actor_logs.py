@@ -52,7 +52,7 @@ class ActorLogs:
             file.write(line)
 
 
-class Heard(logging.Handler):
+class HeardLines(logging.Handler):
     """Keeps the lines that one job logs."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError, StepError
-from onthejob.scale.actor_logs import Heard
+from onthejob.scale.actor_logs import HeardLines
 from onthejob.scale.runtime import Facts, Job
 
 COMPARED = ("onthejob", "numpy", "torch", "transformers", "tokenizers")
@@ -122,7 +122,7 @@ class WorkerBench:
 
     def _outcome(self, job: Packed) -> JobOutcome:
         started = time.perf_counter()
-        said, heard = "", Heard()
+        said, heard = "", HeardLines()
         if self._hears:
             self._logger.addHandler(heard)
         try:
