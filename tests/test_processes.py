@@ -146,7 +146,7 @@ def test_a_worker_that_is_still_importing_ends_too(busy: str, tmp_path: Path) ->
     (tmp_path / "slow_to_import.py").write_text(
         "import ctypes, multiprocessing, os, signal, threading, time\n"
         "if multiprocessing.parent_process():\n"
-        "    print('importing', flush=True)\n"
+        "    os.write(1, b'importing\\n')\n"
         f"    {BUSY[busy].format(forever=FOREVER_S)}\n"
         "def work(): pass\n"
     )

@@ -174,7 +174,7 @@ KILLED = """
 import os, signal
 from onthejob.track.to_{kind} import tracker as make
 from onthejob.track.tracker import Tracker
-from onthejob.track import sync as module
+from onthejob.track import send_record as module
 write, calls = module.write_state, []
 
 def killing(run, state):
