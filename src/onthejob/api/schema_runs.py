@@ -269,6 +269,15 @@ class EpisodeView(Sent):
     """`/api/runs/{name}/office` can show it as frames."""
 
 
+class TraceReason(Sent):
+    """One cause of what a turn of a branch paid."""
+
+    text: str
+    """As in `ReasonView`."""
+    own: float
+    """What it paid to the role whose reply is judged."""
+
+
 class TraceTurn(Sent):
     """One turn of a branch, or the night after a day's last one (actor `night`)."""
 
@@ -285,6 +294,8 @@ class TraceTurn(Sent):
     """Company value after it, dollars."""
     mrr: float
     moves: list[AccountMove]
+    reasons: list[TraceReason] | None = None
+    """Why it paid `own`, largest first, from 0.1 on; None where no cause paid that much."""
 
 
 class BranchTrace(Sent):

@@ -33,6 +33,7 @@ export type MemoryView = Schemas['MemoryView'];
 export type Mode = Schemas['Mode'];
 export type PlayerInfo = Schemas['PlayerInfo'];
 export type PromptView = Schemas['PromptView'];
+export type Reason = Schemas['ReasonView'];
 export type ReplyView = Schemas['ReplyView'];
 export type RunInfo = Schemas['RunRow'];
 export type RunView = Schemas['RunView'];

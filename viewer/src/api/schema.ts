@@ -821,6 +821,10 @@ export interface components {
             env: components["schemas"]["EnvView"] | null;
             /** Open Run */
             open_run: string;
+            /** Part Meanings */
+            part_meanings: {
+                [key: string]: string;
+            };
             /** Parts */
             parts: string[];
             /** Roles */
@@ -1084,6 +1088,8 @@ export interface components {
             policy: string;
             /** Reasoning */
             reasoning: string;
+            /** Reasons */
+            reasons: components["schemas"]["ReasonView"][];
             /** Reflections */
             reflections: {
                 [key: string]: string[];
@@ -1499,6 +1505,25 @@ export interface components {
              * @enum {string}
              */
             world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * ReasonView
+         * @description One cause of what a turn or a night paid.
+         */
+        ReasonView: {
+            /** Account */
+            account: number;
+            /** Amounts */
+            amounts: {
+                [key: string]: number[];
+            };
+            /**
+             * Cause
+             * @enum {string}
+             */
+            cause: "deal" | "rule" | "work" | "money" | "product" | "market" | "team";
+            /** Text */
+            text: string;
         };
         /**
          * Reconfigure
@@ -1963,6 +1988,16 @@ export interface components {
             seed: number;
         };
         /**
+         * TraceReason
+         * @description One cause of what a turn of a branch paid.
+         */
+        TraceReason: {
+            /** Own */
+            own: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * TraceTurn
          * @description One turn of a branch, or the night after a day's last one (actor `night`).
          */
@@ -1979,6 +2014,8 @@ export interface components {
             own: number;
             /** Paid */
             paid: number;
+            /** Reasons */
+            reasons?: components["schemas"]["TraceReason"][] | null;
             /** Target */
             target: string;
             /** Turn */
