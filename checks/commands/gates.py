@@ -14,7 +14,7 @@ import tyro
 
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.terminal import Output, Terminal, duration_text, table
 from onthejob.errors import ConfigError
 from onthejob.processes import worker_pool
 
@@ -151,7 +151,9 @@ def _progress(terminal: Terminal, start: float) -> Callable[[int, int], None]:
         now = time.monotonic()
         if done == total or now - last >= PROGRESS_S:
             last = now
-            terminal.progress(f"gates: {done} of {total} jobs, {now - start:.0f} s")
+            spent = now - start
+            left = f", at most about {duration_text(spent / done * (total - done))} left" if 0 < done < total else ""
+            terminal.progress(f"gates: {done} of {total} jobs, {duration_text(spent)}{left}")
 
     return say
 

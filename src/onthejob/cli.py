@@ -115,8 +115,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "serve model": CommandEntry("servers", "ServeModel", "Serve the base and its adapters with vLLM on loopback."),
     "serve trainer": CommandEntry("servers", "Trainer", "Make updates for runs on other machines."),
     "policy swap": CommandEntry("policy", "Swap", "Hand a role to another policy while an episode is running."),
-    "runs ls": CommandEntry("runs", "Ls", "List recorded runs."),
-    "runs show": CommandEntry("runs", "ShowRun", "Show one run: configuration, metrics, adapters, events."),
+    "runs ls": CommandEntry("runs", "Ls", "List recorded runs: status, outcome, environment, roles, time."),
+    "runs show": CommandEntry("runs", "ShowRun", "Show one run on one screen: status, verdict, settings, newest numbers."),
     "runs check": CommandEntry("runs", "CheckRun", "Check a run for damage and name the damaged parts."),
     "runs export": CommandEntry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
     "runs push": CommandEntry("share", "PushRun", "Upload a run's tables to the Hub as a data set."),
@@ -160,6 +160,15 @@ COMMANDS: dict[str, CommandEntry] = {
     "doctor": CommandEntry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }
 """Command line words -> where they are implemented, in the order of `--help`."""
+AT_ONCE = frozenset(
+    {
+        *("runs ls", "runs show", "env new", "env list", "env show", "scenarios list", "scenarios show", "scenarios lint"),
+        *("tasks list", "tasks show", "model show", "policy swap"),
+    }
+)
+"""Commands that show their result within about a second. All others print a line before they load anything."""
+SILENT = frozenset({"-h", "--help", "--help-all", "--quiet", "--print-config"})
+"""Words with which a command has nothing to wait for, or is to print no progress."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -234,6 +243,9 @@ def run(path: str, words: list[str]) -> int:
     debug = False
     try:
         check_words(path, words)
+        if path not in AT_ONCE and SILENT.isdisjoint(words):
+            # Before the command's module and its libraries are loaded, which takes seconds.
+            print(f"onthejob {path}: starting", file=sys.stderr, flush=True)
         options = command_class(path)
         if "--help-all" in words and entry.common:
             from onthejob.commands.brief import without_output

@@ -24,7 +24,7 @@ from onthejob.rollout.play import each
 from onthejob.train.clock import Clock
 from onthejob.train.fruitless import check_fruitful, check_updated
 from onthejob.train.reached import remember
-from onthejob.train.recording import Updated, record_iteration
+from onthejob.train.recording import Updated, record_end, record_iteration
 from onthejob.train.reports import IterationReport, TrainResult
 from onthejob.train.rollouts import Rollouts
 from onthejob.train.start import begin
@@ -120,7 +120,7 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
             if setup.on_progress is not None:
                 setup.on_progress(replace(report, seconds=clock.pace, eta_s=clock.left(config.iterations - n)))
     check_updated(setup.run, state.adapters)
-    return _result(setup, state, report)
+    return record_end(setup.run, _result(setup, state, report))
 
 
 def _updated(learner: Learner, batches: Mapping[str, Sequence[Any]], references: Mapping[str, Any]) -> list[UpdateMetrics]:

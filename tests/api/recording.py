@@ -205,6 +205,12 @@ def comparison(root: Path, name: str = "matched", *, days: int = 2) -> Path:
     return keep(root, name, json.loads(json.dumps(document(found), default=float)))
 
 
+def kept_comparison(root: Path, run: str, name: str = "kept") -> Path:
+    """The recorded evaluation of the kept team, as one of `run`: its outcome is known."""
+    held = json.loads((Path(__file__).parents[2] / "adapters/office/evaluation.json").read_text(encoding="utf-8"))
+    return keep(root, name, {**held, "runs": {"grpo": run}, "featured": "grpo", "start": "start"})
+
+
 @contextmanager
 def without_checksums(run: Path) -> Iterator[sqlite3.Connection]:
     """Change a record behind the store: it becomes one of schema version 1, whose changes are not noticed."""

@@ -18,7 +18,7 @@ from onthejob.record import Run
 from onthejob.testing import tiny_model
 from onthejob.train.collected import read_collected
 
-from .recording import claw_run, comparison, long_run, office_run
+from .recording import claw_run, comparison, kept_comparison, long_run, office_run
 from .serving import TOKEN, served
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,6 +47,7 @@ def address(runs: Path) -> Iterator[str]:
     office_run(runs)
     claw_run(runs)
     comparison(runs)
+    kept_comparison(runs, "office")
     long_run(runs)
     with served(runs) as url:
         yield url
@@ -98,6 +99,7 @@ def test_a_seat_is_put_into_training_mode(tmp_path: Path):
         "playground",
         "group",
         "recorded",
+        "runs",
         "curves",
         "race",
         "stages",

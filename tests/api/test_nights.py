@@ -144,3 +144,18 @@ def test_taking_back_a_day_tells_its_night_again():
     company.step(texts[0])
     company.play_to_person(100)
     assert company.frames(0).frames == before
+
+
+@pytest.mark.parametrize("episode", EPISODES, ids=str)
+def test_every_frame_says_why_it_paid_what_it_paid(episode: tuple[str, str, int]):
+    for frame in told(*episode).frames[1:]:
+        for role, line in frame.parts.items():
+            for part, paid in enumerate(line):
+                shares = [reason.amounts[role][part] for reason in frame.reasons if role in reason.amounts]
+                assert sum(shares) == pytest.approx(paid, abs=1e-4)
+                assert abs(paid) <= 1 or shares
+        for move in frame.moves:
+            assert [reason for reason in frame.reasons if reason.account == move.id and reason.text.startswith(move.name)]
+        penalties = [(role, line[PENALTY]) for reason in frame.reasons for role, line in reason.amounts.items() if line[PENALTY]]
+        assert {role for role, _ in penalties} == {role for role, line in frame.parts.items() if line[PENALTY]}
+    assert told(*episode).frames[0].reasons == []

@@ -69,6 +69,10 @@ def test_a_segment_of_training_is_shown_as_the_office_that_it_was(client: TestCl
         assert frames[0]["actor"] == ""
         assert frames[0]["turn"] == seats["first"] - 1
         assert turns == list(range(seats["first"], seats["first"] + len(turns)))
+        for frame in frames:
+            for role, line in frame["parts"].items():
+                said = [sum(reason["amounts"].get(role, ())) for reason in frame["reasons"]]
+                assert sum(said) == pytest.approx(sum(line), abs=1e-3), "what the record does not hold is said again"
         acted = [frame for frame in frames if frame["actor"] not in ("", "customer", "night")]
         assert [(frame["actor"], frame["text"], frame["valid"], frame["policy"]) for frame in acted] == [
             (turn["actor"], turn["text"], turn["valid"], turn["policy"]) for turn in recorded["turns"]
@@ -102,6 +106,10 @@ def test_every_recorded_value_of_a_branch_is_found_again(client: TestClient):
                 if member["valid"]:
                     assert head["action"] == json.loads(member["text"])["action_type"]
                 assert trace["ret"] == pytest.approx(sum(turn["own"] for turn in trace["turns"]))
+                for turn in trace["turns"]:
+                    said = sum(reason["own"] for reason in turn["reasons"] or ())
+                    assert said == pytest.approx(turn["own"], abs=0.7), "small amounts are omitted"
+                    assert abs(turn["own"]) <= 1 or turn["reasons"]
                 replies, turns = replies + 1, turns + len(trace["turns"])
     assert replies > 20
     assert turns > 20 * replies

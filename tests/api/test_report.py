@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from onthejob.api.one_file import PLACE, SINGLE_FILE, single_file
-from onthejob.api.report import Report, held, verdicts, with_shifts, write_report
+from onthejob.api.report import Report, held, with_shifts, write_report
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import INVALID, UNNAMED, shifts
 from onthejob.evaluate.cache import EvaluationCache
@@ -21,7 +21,7 @@ from onthejob.evaluate.pass_fail import keep
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.quality_file import read_quality
 from onthejob.evaluate.recorded import recorded_scales
-from onthejob.evaluate.scores import QualityConfig, QualityResult
+from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.teams import scripted_team
 from onthejob.evaluate.terminal_tables import (
@@ -30,6 +30,7 @@ from onthejob.evaluate.terminal_tables import (
     quality_differences_table,
     quality_table,
 )
+from onthejob.evaluate.verdict import verdict
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
@@ -151,7 +152,7 @@ def test_the_file_holds_the_results_and_the_run(report: Report, run: Run, pages:
     assert compared is not None
     assert ATTACK in told["title"]
     assert told["notes"] == ["Nothing was tuned."]
-    assert told["verdicts"] == verdicts(report)
+    assert (told["verdict"]["featured"], told["verdict"]["metric"]) == ("grpo", "company_value")
     assert (told["metric"], told["featured"]) == ("company_value", "grpo")
     (row,) = [
         row
@@ -181,7 +182,7 @@ def test_the_file_holds_the_results_and_the_run(report: Report, run: Run, pages:
 def test_a_part_that_is_missing_is_left_out(pages: Path, tmp_path: Path) -> None:
     found = read(write_report(tmp_path / "report.html", Report(title="Nothing"), pages=pages))
     assert found["run"] is None
-    assert not any(found["report"][name] for name in ("verdicts", "notes", "pictures", "tables", "comparison"))
+    assert not any(found["report"][name] for name in ("verdict", "notes", "pictures", "tables", "comparison"))
 
 
 def test_writing_is_atomic_and_refusals_are_clear(pages: Path, tmp_path: Path) -> None:
@@ -235,17 +236,24 @@ def test_shifts_are_of_named_actions_of_teams_that_are_there(report: Report) -> 
         with_shifts(bare, before="base", after="grpo")
 
 
-def test_verdicts_count_only_intervals_that_exclude_zero(report: Report) -> None:
-    assert report.quality is not None
+def test_the_verdict_is_that_of_the_paired_differences(report: Report) -> None:
+    assert isinstance(report.quality, QualityResult)
     assert report.comparison is not None
-    sentences = verdicts(report)
-    assert len(sentences) == 4
-    quality = report.quality
-    cells = [cell for cell in quality.cells if cell.team == "grpo" and cell.decoding == quality.decodings[0]]
-    above = sum(quality.difference(cell, cell._replace(team="sft")).above_zero for cell in cells)
-    assert f"above sft in {above} of 2 roles" in sentences[0]
-    swapped = verdicts(replace(report, featured="sft"))
-    assert any("sft is below grpo in company_value" in sentence for sentence in swapped)
+    told = held(replace(report, start="sft"))["report"]["verdict"]
+    assert told["question"] == "Did training help?"
+    against = {line["subject"]: line for line in told["lines"] if line["part"] == "result"}
+    for team in ("sft", "heuristic"):
+        difference = report.comparison.difference("grpo", team, "company_value")
+        assert against[f"against {team}"]["word"] == verdict(difference)
+        assert describe(difference) in against[f"against {team}"]["text"]
+    decoding = report.quality.decodings[0]
+    for line in (line for line in told["lines"] if line["part"] == "roles" and line["subject"] in ACTORS):
+        pair = (Cell(team, line["subject"], decoding) for team in ("grpo", "sft"))
+        assert line["word"] == verdict(report.quality.difference(*pair))
+    assert {line["subject"] for line in told["lines"] if line["part"] == "roles"} >= set(ACTORS)
+    swapped = held(replace(report, featured="sft"))["report"]["verdict"]
+    (worse,) = [line for line in swapped["lines"] if line["subject"] == "against grpo"]
+    assert worse["word"] == "worse"
 
 
 def test_tables_for_the_terminal(report: Report) -> None:

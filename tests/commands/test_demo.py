@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,10 @@ def test_the_result_fits_eighty_columns(tmp_path: Path):
         "heuristic",
     ]
     assert max(line.count("\u2588") for line in bars) == 28
+    # Random earns 0.2 less than before practice, the heuristic 2.0 more, and practice about 1.5: 0.2 / 2.2 and 1.7 / 2.2.
+    way = re.search(r"to the heuristic that is (\d+) % .*it was (\d+) %", " ".join(written.getvalue().split()))
+    assert way is not None
+    assert (abs(int(way[1]) - 77) <= 9, int(way[2])) == (True, 9)
 
 
 @pytest.mark.parametrize("reward", [-3.0, 0.0, 1.0, 99.0, -1234.5])

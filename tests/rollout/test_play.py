@@ -302,6 +302,7 @@ def test_progress_of_several_episodes_is_logged(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     assert played("base") == quick
     # Not of their last turn, after which no one waits.
-    assert said == ["base: 2 of 2 episodes under way, at turn 1", "base: 2 of 2 episodes under way, at turn 2"]
+    told = "base: 2 of 2 episodes under way, at turn {} of 3, at most about 0 s left"
+    assert said == [told.format(1), told.format(2)]
     played("")
     assert said == []

@@ -23,6 +23,7 @@ export function frame(seq: number, patch: Partial<Frame> = {}): Frame {
     events: [],
     rewards: { sales: 0 },
     parts: {},
+    reasons: [],
     moves: [],
     waiting: 'dev',
     accounts: null,

@@ -19,6 +19,7 @@ from onthejob.api.feed import LiveFeed
 from onthejob.api.game_tables import GameTables
 from onthejob.api.one_file import PAGES
 from onthejob.api.players import Hosted, LoadTeam, Players
+from onthejob.api.run_rows import Runs
 from onthejob.api.schema_office import Problem, Reset
 from onthejob.api.security import LOOPBACK, MAX_BODY, Guard
 from onthejob.api.tokens import Tokens
@@ -67,7 +68,7 @@ def create_app(
     """
     players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
     worlds = Worlds(players, default or Reset.model_validate({}), replay, collecting)
-    store = run_routes.Runs(runs if runs is not None else Path("runs"))
+    store = Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
 
     @asynccontextmanager

@@ -10,8 +10,9 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ValidationError
 
-from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
+from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, FindingsView, McNemarView, MeanView
 from onthejob.errors import RecordError
+from onthejob.evaluate.findings import Findings, findings_of
 from onthejob.evaluate.pass_fail import COMPARISONS
 from onthejob.record.store import check_name
 
@@ -68,7 +69,13 @@ def view(name: str, held: Mapping[str, Any]) -> ComparisonView:
         differences=[DifferenceView.model_validate(row) for row in held["differences"]],
         mcnemar=[McNemarView.model_validate(row) for row in held.get("mcnemar", ())],
         failed=len(held.get("failed", ())),
+        verdict=findings_view(findings_of(held)),
     )
+
+
+def findings_view(found: Findings | None) -> FindingsView | None:
+    """A verdict as the pages read it."""
+    return None if found is None else FindingsView.model_validate(found.as_dict())
 
 
 def _info(path: Path) -> ComparisonInfo:

@@ -60,6 +60,7 @@ def answers(reading: APIRouter, name: str, *, groups: int, episodes: int) -> dic
         "name": name,
         "info": view.info,
         "view": view,
+        "overview": ask["overview"](name),
         "metrics": ask["metrics"](name, None, None),
         "drift": ask["drift"](name, None),
         "rows": rows,

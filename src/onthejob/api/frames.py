@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, Talk
+from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, ReasonView, Talk
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import (
     CATALOGUE,
@@ -25,12 +25,15 @@ from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.memory import REFLECTION_TURNS, Memory
 from onthejob.envs.office.records import MemoryKind
 from onthejob.envs.office.reward_parts import ORDER, TurnLog
+from onthejob.envs.office.reward_reasons import reasons
 from onthejob.envs.office.simulator import actor_of, phase_of
 from onthejob.texts import encodable
 
 WORLD = frozenset({CUSTOMER, NIGHT})
 """Actors that are part of the world: their frames belong to the reply before them and hold no reply of their own."""
 
+DIGITS = 5
+"""Decimals of the shares in a reward: more are not shown, and would make frames a third longer."""
 
 Memories = Callable[[str], Sequence[Memory]]
 """Role -> what it remembers."""
@@ -143,6 +146,7 @@ class Teller:
                 events=[kind for at, kind in s.events if at == s.turn] if s.turn % TURNS_PER_DAY == 0 else [],
                 rewards=log.rewards() if actor else {},
                 parts=_parts(log.lines),
+                reasons=_reasons(s, log) if actor else [],
                 moves=self._stages.moves(s, log),
                 kpis=kpis(s),
                 waiting=NIGHT if over_night else "" if s.done else actor_of(s.turn),
@@ -217,6 +221,18 @@ def _talk(actor: str, action: Action | None, log: TurnLog) -> Talk | None:
 
 def _parts(lines: Sequence[Sequence[float]]) -> dict[str, list[float]]:
     return {role: list(line) for role, line in zip(ORDER, lines, strict=True) if any(line)}
+
+
+def _reasons(s: CompanyState, log: TurnLog) -> list[ReasonView]:
+    return [
+        ReasonView(
+            cause=reason.cause.value,
+            text=reason.text,
+            account=reason.account,
+            amounts={role: [round(share, DIGITS) for share in line] for role, line in reason.amounts.items()},
+        )
+        for reason in reasons(s, log)
+    ]
 
 
 def _account(a: Account) -> AccountView:

@@ -14,13 +14,14 @@ from typing import Any
 from onthejob.api.asking import office_options
 from onthejob.api.frames import NIGHT, FrameReply, Stages, Teller
 from onthejob.api.schema_office import Frames, SeatsView
-from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
+from onthejob.api.schema_runs import BranchTrace, TraceReason, Traces, TraceTurn
 from onthejob.api.tokens import model_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
+from onthejob.envs.office.reward_reasons import reasons
 from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.reexecute import begin, learners_of, place_of, same_numbers
@@ -41,6 +42,10 @@ RULES = {
     "reflect": "reflect",
 }
 """Options of a training run that say what its office paid and asked, and which snapshots it can restore -> their field."""
+
+
+SMALLEST = 0.1
+"""Of a reward that a reason in a branch's turn tells of."""
 
 
 def rules_of(run: Run) -> OfficeConfig:
@@ -170,8 +175,14 @@ class _Trace:
                 value=company_value(s) / 100,
                 mrr=s.mrr() / 100,
                 moves=self._stages.moves(s, log),
+                reasons=self._because(s, log) or None,
             )
         )
+
+    def _because(self, s: CompanyState, log: TurnLog) -> list[TraceReason]:
+        shares = [(reason.of(self._actor), reason.text) for reason in reasons(s, log)]
+        large = sorted((share for share in shares if abs(share[0]) >= SMALLEST), key=lambda share: -abs(share[0]))
+        return [TraceReason(text=text, own=own) for own, text in large]
 
 
 def _at(run: Run, name: str, group: Group, iteration: int) -> tuple[OfficeEnvironment, Rates]:

@@ -15,10 +15,12 @@ from onthejob.api import run_routes
 from onthejob.api.comparisons import view
 from onthejob.api.exported import answers
 from onthejob.api.one_file import PAGES, single_file
+from onthejob.api.run_rows import Runs
 from onthejob.api.watching import describe as configuration
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import UNNAMED, Counts, Shift, shifts
 from onthejob.evaluate.comparison import Comparison
+from onthejob.evaluate.findings import Findings, findings_of
 from onthejob.evaluate.numbers import decoding_words, describe, featured_team
 from onthejob.evaluate.pass_fail import Sheet, document, matched_dict
 from onthejob.evaluate.scores import Cell, Quality
@@ -52,6 +54,10 @@ class Report:
     shift_names: tuple[str, str] = ("before", "after")
     featured: str = ""
     """The team whose differences to the others are shown, e.g. `grpo`; empty takes the last team."""
+    start: str = ""
+    """The team that the featured one was trained from: the first that it is compared with; empty for none."""
+    findings: Findings | None = None
+    """The verdict, where it is not that of the comparison."""
     headline: Sequence[str] = ("company_value", "value_less_luck", "team_reward")
     """Metrics that count, the first one most; those an environment lacks are omitted."""
     sheets: Sequence[Sheet] = ()
@@ -84,11 +90,12 @@ def held(report: Report) -> dict[str, Any]:
     """The JSON that the pages show."""
     compared, run = report.comparison, report.run
     said = None if compared is None else {**document(compared), **matched_dict(compared, {}, report.headline)}
+    verdict = _findings(report, said)
     found = {
         "title": report.title,
         "lead": report.lead,
         "version": __version__,
-        "verdicts": verdicts(report),
+        "verdict": None if verdict is None else verdict.as_dict(),
         "notes": list(report.notes),
         "pictures": [_picture(picture) for picture in (*report.pictures, *_quality_pictures(report.quality))],
         "tables": [_table(sheet) for sheet in (*_quality_sheets(report), *report.sheets, *_shift_sheets(report))],
@@ -98,7 +105,7 @@ def held(report: Report) -> dict[str, Any]:
     }
     held_run = None
     if run is not None:
-        reading = run_routes.routes(run_routes.Runs(run.absolute().parent))
+        reading = run_routes.routes(Runs(run.absolute().parent))
         held_run = answers(reading, run.absolute().name, groups=GROUPS, episodes=EPISODES)
     name = "" if run is None else run.absolute().name
     return {"config": configuration((), runs=run is not None, open_run=name), "report": found, "run": held_run}
@@ -117,35 +124,13 @@ def with_shifts(report: Report, *, before: str, after: str) -> Report:
     return replace(report, shifts=shifts(first, second, seed=comparison.seed), shift_names=(before, after))
 
 
-def verdicts(report: Report) -> list[str]:
-    """The results in sentences: in how many roles, and by how much, the featured team is better than each other one."""
-    sentences: list[str] = []
-    if report.quality is not None and len(report.quality.teams) > 1:
-        quality = report.quality
-        featured = featured_team(report.featured, quality.teams)
-        decoding = quality.decodings[0]
-        for other in quality.teams:
-            cells = [cell for cell in quality.cells if cell.team == featured and cell.decoding == decoding]
-            pairs = [(cell, cell._replace(team=other)) for cell in cells if cell._replace(team=other) in quality.cells]
-            if other == featured or not pairs:
-                continue
-            differences = [quality.difference(first, second) for first, second in pairs]
-            above, below = sum(d.above_zero for d in differences), sum(d.below_zero for d in differences)
-            sentences.append(
-                f"Decision quality of {featured} ({decoding_words(decoding)}) is above {other} in {above} of "
-                f"{len(pairs)} roles and below in {below}, counting only intervals that exclude 0."
-            )
-    if report.comparison is not None and len(report.comparison.teams) > 1:
-        comparison = report.comparison
-        featured = featured_team(report.featured, comparison.teams)
-        metric = next((name for name in report.headline if name in comparison.metrics), None)
-        for other in comparison.teams:
-            if other == featured or metric is None:
-                continue
-            difference = comparison.difference(featured, other, metric)
-            word = "above" if difference.above_zero else "below" if difference.below_zero else "not clearly different from"
-            sentences.append(f"Over whole episodes {featured} is {word} {other} in {metric} ({difference.n} matched tasks).")
-    return sentences
+def _findings(report: Report, said: Mapping[str, Any] | None) -> Findings | None:
+    """The verdict on the featured team: the one that was given, else that of the comparison."""
+    if report.findings is not None or said is None:
+        return report.findings
+    chosen = {"featured": report.featured, "start": report.start, "headline": report.headline}
+    quality = {} if report.quality is None else {"quality": report.quality.as_dict()}
+    return findings_of({**said, **chosen, **quality})
 
 
 def _picture(picture: Picture) -> dict[str, Any]:

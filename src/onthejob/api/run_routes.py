@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query
 
+from onthejob.api.comparisons import findings_view
 from onthejob.api.recorded_frames import episode_frames, rules_of, traces
+from onthejob.api.run_rows import Runs
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (
     ActionShare,
@@ -27,6 +26,9 @@ from onthejob.api.schema_runs import (
     GroupRow,
     GroupView,
     MetricSeries,
+    NotesAsk,
+    NotesView,
+    OverviewView,
     ReplyView,
     RunDamage,
     RunEvent,
@@ -35,49 +37,20 @@ from onthejob.api.schema_runs import (
     Traces,
     TurnView,
 )
-from onthejob.api.tokens import Tokens, model_of
+from onthejob.api.tokens import Tokens
 from onthejob.api.transcripts import read_by_turn, requests
 from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import TRAIN_SCOPE, recorded_scales
 from onthejob.learn.advantage import AdvantageConfig
-from onthejob.record import Run, RunSummary, list_runs, series
+from onthejob.record import series
 from onthejob.record.from_rows import GroupHead, RecordedEpisode
-from onthejob.record.listing import summary
-from onthejob.record.store import check_name
+from onthejob.record.listing import env_of, short_ref, summary
 from onthejob.rollout.origin import read_origin
 from onthejob.types import Group, Trajectory
 
 Iteration = Annotated[int | None, Query(ge=0, le=2**31)]
 Actor = Annotated[str | None, Query(max_length=40)]
 Key = Annotated[str, Query(min_length=1, max_length=300)]
-
-
-class Runs:
-    """The runs of one folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._tokens: dict[str, Tokens] = {}
-
-    @contextmanager
-    def open(self, name: str, *, skip_damaged: bool = False) -> Iterator[Run]:
-        """One run, for reading; `skip_damaged` as in `Run.open`.
-
-        Raises:
-            RecordError: there is none of this name, or it cannot be read.
-        """
-        check_name(name, "run")
-        with Run.open(self.root / name, readonly=True, skip_damaged=skip_damaged) as run:
-            yield run
-
-    def tokens(self, config: Mapping[str, Any]) -> Tokens:
-        """The tokenizer of the run's model."""
-        model = model_of(config)
-        return self._tokens.setdefault(model, Tokens(model))
-
-    def list(self) -> list[RunRow]:
-        """All runs by name."""
-        return [_info(found) for found in list_runs(self.root)] if self.root.is_dir() else []
 
 
 def routes(runs: Runs) -> APIRouter:
@@ -95,7 +68,7 @@ def routes(runs: Runs) -> APIRouter:
             scales = {role: {"outcome": one.outcome, "return": one.ret} for role, one in recorded_scales(run).items()}
             iterations, events = run.iterations(), run.read_events()
             return RunView(
-                info=_info(summary(run)),
+                info=runs.row(summary(run)),
                 config=_finite(run.config),
                 iterations=iterations,
                 actors=sorted({m.scope.removeprefix(TRAIN_SCOPE) for m in metrics if m.scope.startswith(TRAIN_SCOPE)}),
@@ -103,6 +76,20 @@ def routes(runs: Runs) -> APIRouter:
                 scales=_finite(scales),
                 damage=[RunDamage(iteration=d.iteration, part=d.part) for d in run.damage],
             )
+
+    @api.get("/{name}/overview")
+    def overview(name: str) -> OverviewView:
+        with runs.open(name, skip_damaged=True) as run:
+            rows, found = [_row(head) for head in run.read_group_heads()], runs.outcomes.of(name, run.last_iteration())
+        return OverviewView(
+            verdict=None if found is None else findings_view(found.findings),
+            comparison="" if found is None else found.comparison,
+            telling=_telling(rows),
+        )
+
+    @api.post("/{name}/notes")
+    def write_notes(name: str, asked: NotesAsk) -> NotesView:
+        return runs.note(name, asked)
 
     @api.get("/{name}/metrics")
     def metrics(
@@ -144,7 +131,7 @@ def routes(runs: Runs) -> APIRouter:
             tokens = runs.tokens(run.config)
             return _group(
                 found,
-                env=summary(run).env,
+                env=env_of(run.config),
                 iteration=iteration,
                 advantages=None if advantages is None else advantages.tolist(),
                 rule=_rule(run.config),
@@ -202,28 +189,6 @@ def routes(runs: Runs) -> APIRouter:
     return api
 
 
-def _info(s: RunSummary) -> RunRow:
-    return RunRow(
-        name=s.name,
-        env=_short_ref(s.env),
-        created_at=s.created_at,
-        last_iteration=s.last_iteration,
-        groups=s.groups,
-        episodes=s.episodes,
-        turns=s.turns,
-        adapters=s.adapters,
-        size_bytes=s.size_bytes,
-        unverified=s.unverified,
-        damaged=s.damaged,
-        error=s.error,
-    )
-
-
-def _short_ref(ref: str) -> str:
-    """A reference without the folders of its file."""
-    return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
-
-
 def _row(head: GroupHead) -> GroupRow:
     keys = [str(key) for key in head.facts.get("keys", ())]
     legal = [ret for ret, valid in zip(head.returns, head.valid, strict=True) if valid]
@@ -242,6 +207,18 @@ def _row(head: GroupHead) -> GroupRow:
         best=_short(keys[best]) if best is not None and best < len(keys) else "",
         trained=head.trained,
     )
+
+
+def _telling(rows: Sequence[GroupRow], most: int = 3) -> list[GroupRow]:
+    """The groups with the largest spread of the newest third of the iterations, those of roles not yet shown first."""
+    last = max((row.iteration for row in rows), default=0)
+    newest = sorted((row for row in rows if 3 * row.iteration >= 2 * last and row.spread > 0), key=lambda row: -row.spread)
+    chosen: list[GroupRow] = []
+    while newest and len(chosen) < most:
+        shown = {row.actor for row in chosen}
+        chosen.append(next((row for row in newest if row.actor not in shown), newest[0]))
+        newest.remove(chosen[-1])
+    return chosen
 
 
 def _group(
@@ -267,7 +244,7 @@ def _group(
     shown = {name: value for name, value in facts.items() if name not in ("by_world", "keys", "worlds")}
     return GroupView(
         key=group.key,
-        env=_short_ref(env),
+        env=short_ref(env),
         iteration=iteration,
         actor=group.actor,
         prompt=tokens.text(first.prompt_ids) if first is not None else None,

@@ -22,6 +22,8 @@ ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
 """`recorded` is an episode of a run: it can be looked at, but not continued."""
 LossName = Literal["", "silence", "deadline", "refused", "unhappy"]
 """`onthejob.envs.office.reward_parts.Loss`, or empty."""
+CauseName = Literal["deal", "rule", "work", "money", "product", "market", "team"]
+"""`onthejob.envs.office.reward_reasons.Cause`."""
 RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
 SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
 Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
@@ -90,6 +92,18 @@ class AccountMove(Sent):
     price: float
     reason: LossName
     """Why it left: no contact for ten days, its deadline passed, it refused three times, or it was an unhappy customer."""
+
+
+class ReasonView(Sent):
+    """One cause of what a turn or a night paid."""
+
+    cause: CauseName
+    text: str
+    """One line, in English."""
+    account: int
+    """The account that it is about; -1 for none or several."""
+    amounts: dict[str, list[float]]
+    """Role -> its share in the six parts, in the order of `parts` in `/api/config`; roles without a share are omitted."""
 
 
 class Talk(Sent):
@@ -168,6 +182,8 @@ class Frame(Sent):
     rewards: dict[str, float]
     parts: dict[str, list[float]]
     """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are omitted."""
+    reasons: list[ReasonView]
+    """Why the turn paid what it paid, largest first; their shares, rounded to 1e-5, add up to `parts`."""
     moves: list[AccountMove]
     kpis: Kpis
     waiting: str
@@ -229,6 +245,8 @@ class Config(Sent):
 
     version: str
     parts: list[str]
+    part_meanings: dict[str, str]
+    """Part -> what it pays for, in a sentence or two."""
     roles: dict[str, str]
     """Role -> who it is."""
     actions: dict[str, list[str]]

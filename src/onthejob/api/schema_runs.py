@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from onthejob.api.schema_office import AccountMove, Sent
+from pydantic import Field
+
+from onthejob.api.schema_base import Asked, Sent
+from onthejob.api.schema_office import AccountMove
+
+
+class OutcomeView(Sent):
+    """The verdict on a run in one line."""
+
+    word: str
+    """As in `FindingLine`."""
+    against: str
+    text: str
+    """The paired difference with its interval."""
+    metric: str
+    comparison: str
+    """Name of the comparison that it is of; empty for the run's own evaluations while it was trained."""
+
+
+class NotesView(Sent):
+    """What people wrote about a run."""
+
+    tags: list[str]
+    note: str
+    star: bool
+
+
+class NotesAsk(Asked):
+    """New notes of a run, instead of those that it has."""
+
+    tags: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
+    note: Annotated[str, Field(max_length=100_000)]
+    star: bool
 
 
 class RunRow(Sent):
     """One line of the list of runs."""
 
     name: str
+    status: str
+    """`running`, `ended`, `stopped` or `killed`."""
+    roles: list[str]
+    """Trained roles."""
+    model: str
+    seconds: float
+    """Time of its iterations together."""
+    outcome: OutcomeView | None
+    notes: NotesView
     env: str
     """The environment that the run names, without folders: `office`, `claw`, `guess.py`; empty where it names none."""
     created_at: str | None
@@ -45,6 +86,16 @@ class RunView(Sent):
     events: list[RunEvent]
     scales: dict[str, dict[str, float]]
     damage: list[RunDamage]
+
+
+class OverviewView(Sent):
+    """What a reader wants to know of a run first."""
+
+    verdict: FindingsView | None
+    comparison: str
+    """Name of the comparison that the verdict is of; empty for the run's own evaluations."""
+    telling: list[GroupRow]
+    """Groups of the newest iterations whose replies differ most in value, of different roles where there are several."""
 
 
 class RunEvent(Sent):
@@ -218,6 +269,15 @@ class EpisodeView(Sent):
     """`/api/runs/{name}/office` can show it as frames."""
 
 
+class TraceReason(Sent):
+    """One cause of what a turn of a branch paid."""
+
+    text: str
+    """As in `ReasonView`."""
+    own: float
+    """What it paid to the role whose reply is judged."""
+
+
 class TraceTurn(Sent):
     """One turn of a branch, or the night after a day's last one (actor `night`)."""
 
@@ -234,6 +294,8 @@ class TraceTurn(Sent):
     """Company value after it, dollars."""
     mrr: float
     moves: list[AccountMove]
+    reasons: list[TraceReason] | None = None
+    """Why it paid `own`, largest first, from 0.1 on; None where no cause paid that much."""
 
 
 class BranchTrace(Sent):
@@ -308,6 +370,31 @@ class McNemarView(Sent):
     p: float
 
 
+class FindingLine(Sent):
+    """One line of a verdict: a team or a role, the word for its paired difference, and its numbers."""
+
+    part: str
+    """`result`, `scale`, `roles`, `changes` or `next`."""
+    subject: str
+    word: str | None
+    """`better`, `worse`, `no difference shown` or `too few to say`; null where no difference is meant."""
+    text: str
+
+
+class FindingsView(Sent):
+    """What is known about one team, in words that follow from paired intervals."""
+
+    featured: str
+    start: str
+    """The team that it was trained from; empty where none took part."""
+    metric: str
+    question: str
+    answer: str
+    headings: dict[str, str]
+    """Of the parts, in their order."""
+    lines: list[FindingLine]
+
+
 class ComparisonInfo(Sent):
     """One line of the list of comparisons."""
 
@@ -333,3 +420,4 @@ class ComparisonView(Sent):
     mcnemar: list[McNemarView]
     failed: int
     """Episodes that ended in an error; they are excluded with their pairs."""
+    verdict: FindingsView | None

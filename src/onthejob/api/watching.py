@@ -32,7 +32,7 @@ from onthejob.api.tokens import Tokens
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.reward_parts import PARTS
+from onthejob.envs.office.reward_parts import MEANINGS, PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ContractError
 
@@ -145,6 +145,7 @@ def describe(worlds: Sequence[World], *, runs: bool, open_run: str, collect: str
     return Config(
         version=__version__,
         parts=list(PARTS),
+        part_meanings=dict(MEANINGS),
         roles={str(role): spec.person for role, spec in ROLES.items()},
         actions={str(role): list(spec.actions) for role, spec in ROLES.items()},
         duties={str(role): spec.duty for role, spec in ROLES.items()},

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from onthejob.commands.compare_report import check_names, complete, run_behind
+from onthejob.commands.compare_report import check_names, complete, run_behind, runs_of, trained_from
 from onthejob.commands.env_options import EnvOptions, as_table, starting
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
 from onthejob.commands.named_env import NamedEnv
@@ -82,10 +82,10 @@ class Compare:
     report: Path | None = None
     """Also write a self-contained HTML report here; of a run also its curves, settings, groups and episodes."""
     before: str = ""
-    """With --report: the team whose actions are shown before those of --featured; by default the one from which the run was
-    started, when it is among the teams, else the first other model."""
+    """The team that --featured was trained from: the first one it is compared with, and whose actions are shown before its own.
+    By default the one from which the run was started, when it is among the teams."""
     quality: Path | None = None
-    """With --report: also show decision quality; the file holds what `eval --json` printed."""
+    """Also show decision quality; the file holds what `eval --json` printed."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -110,11 +110,12 @@ class Compare:
         from onthejob.api.report import Report, write_report
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.comparison import compare
+        from onthejob.evaluate.findings import findings_of
         from onthejob.evaluate.pass_fail import document, joined, keep, kept_path, kinds, matched_dict
         from onthejob.evaluate.quality_file import read_quality
         from onthejob.evaluate.sheets import matched_sheets
         from onthejob.evaluate.teams import Team, one_seat
-        from onthejob.evaluate.terminal_tables import comparison_table, differences_table, sheet_table
+        from onthejob.evaluate.terminal_tables import comparison_table, differences_table, findings_block, sheet_table
         from onthejob.rollout.room import check_room
 
         place = self.place()
@@ -130,6 +131,8 @@ class Compare:
         sampling = Sampling(temperature=self.temperature, max_new_tokens=tokens)
         # Everything that can be refused is refused before a model is loaded and hours are played.
         quality = read_quality(self.quality) if self.quality is not None else None
+        if quality is not None and self.report is None and featured not in quality.teams:
+            raise ConfigError(f"--quality has no effect: {self.quality} judges {', '.join(quality.teams)}, and not {featured}.")
         earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
         if self.report is not None:
             check_writable(self.report, "--report")
@@ -190,8 +193,24 @@ class Compare:
             stratum = next(iter(groupings))
             tables = [differences_table(comparison, metric, featured=featured, stratum=stratum) for metric in place.headline]
         tables.append(comparison_table(comparison, metrics=shown))
-        # With these `runs rescore` finds the tasks and the rules again.
-        data = {"env": as_table(self.env, place.env, fingerprint=place.fingerprint), "split": self.split, **document(comparison)}
+        folder = run_behind(featured, named, local)
+        start = self.before or trained_from(folder, named, made, stack)
+        # With these `runs rescore` finds the tasks and the rules again, and the viewer the run and what was judged.
+        data: dict[str, Any] = {
+            "env": as_table(self.env, place.env, fingerprint=place.fingerprint),
+            "split": self.split,
+            "runs": runs_of(named, local),
+            "scripted": [name for name, source in named if source in shipped],
+            "featured": featured,
+            "start": "" if start == featured else start,
+            "headline": place.headline,
+            **({"quality": quality.as_dict()} if quality is not None else {}),
+            **document(comparison),
+        }
+        found = findings_of(jsonable(data))
+        if found is not None:
+            data |= {"verdict": found.as_dict()}
+            tables.insert(0, findings_block(found))
         if accounts:
             data |= {"hosted": accounts}
             tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
@@ -208,9 +227,9 @@ class Compare:
                 headline=place.headline,
                 featured=featured,
                 sheets=sheets,
+                start=data["start"],
             )
-            folder = run_behind(featured, named, local)
-            report = complete(report, run_folder=folder, named=named, made=made, stack=stack, before=self.before)
+            report = complete(report, run_folder=folder, made=made, before=start)
             terminal.progress(f"wrote {write_report(self.report, report)}")
         terminal.result(data, *tables)
         return 1 if comparison.failed else 0
@@ -225,8 +244,6 @@ class Compare:
         check_teams(self.teams)
         if self.name:
             check_plain_name(self.name, "a comparison's name")
-        if self.report is None and (self.before or self.quality is not None):
-            raise ConfigError("--before and --quality have no effect without --report. Add it, or leave them out.")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
         place.check()

@@ -46,42 +46,46 @@ def start_of(run: Run, named: Sequence[tuple[str, str]], made: Sequence[Team], s
     for (name, source), team in zip(named, made, strict=True):
         # By its weights, or by its name where the run keeps them in another precision.
         same = prints and all(team.fingerprints.get(role) == found for role, found in prints.items())
-        if same or source == run.config.get("init"):
+        if same or source == (run.config.get("init") or BASE):
             return name
     return None
 
 
-def complete(
-    report: Report,
-    *,
-    run_folder: Path | None,
-    named: Sequence[tuple[str, str]],
-    made: Sequence[Team],
-    stack: Stack | None,
-    before: str,
-) -> Report:
+def runs_of(named: Sequence[tuple[str, str]], local: Sequence[str]) -> dict[str, str]:
+    """Team -> name of the run whose adapters it plays, as `onthejob view` finds the comparisons of a run."""
+    found: dict[str, str] = {}
+    for name, source in named:
+        if source in local and source != BASE and (folder := place_and_iteration(source)[0] / RECORD).is_file():
+            found[name] = folder.absolute().parent.name
+    return found
+
+
+def trained_from(run_folder: Path | None, named: Sequence[tuple[str, str]], made: Sequence[Team], stack: Stack | None) -> str:
+    """The name of the team that the run in `run_folder` was started from; empty where it is unknown or took no part."""
+    from onthejob.record import Run
+
+    if run_folder is None or stack is None:
+        return ""
+    with Run.open(run_folder, readonly=True) as run:
+        return start_of(run, named, made, stack) or ""
+
+
+def complete(report: Report, *, run_folder: Path | None, made: Sequence[Team], before: str) -> Report:
     """`report` of a comparison with everything else that is known of its featured team.
 
     Args:
         report: with a comparison and the featured team.
         run_folder: of the run whose record is shown; None where no team is one.
-        named: (name, source) of the teams on the command line.
-        made: the same teams.
-        stack: the model that plays them.
-        before: the team whose actions are shown before those of the featured one; empty for the one that the run was started
-            from, else the first other team that a model plays, else the first other one.
+        made: the teams on the command line.
+        before: the team whose actions are shown before those of the featured one; empty for the first other team that a model
+            plays, else the first other one.
     """
     from onthejob.api.report import with_shifts
-    from onthejob.record import Run
 
-    start = None
-    if run_folder is not None and stack is not None:
-        with Run.open(run_folder, readonly=True) as run:
-            start = start_of(run, named, made, stack)
-        report = replace(report, run=run_folder)
+    report = replace(report, run=run_folder)
     # Of an earlier comparison's teams the file has no actions.
     others = [team for team in made if team.name != report.featured]
-    others.sort(key=lambda team: (team.name != start, not team.learned))
+    others.sort(key=lambda team: not team.learned)
     before = before or next((team.name for team in others), "")
     return with_shifts(report, before=before, after=report.featured) if before else report
 

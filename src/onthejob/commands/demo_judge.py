@@ -14,11 +14,11 @@ from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
 from onthejob.evaluate.held_out import collect_states
-from onthejob.evaluate.numbers import describe
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.evaluate.verdict import signed
 from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.office import make_office
 from onthejob.office_players import scripted
@@ -171,8 +171,3 @@ def progress_line(report: IterationReport) -> str:
         f"     update {report.iteration:>2}  {summary.groups} decisions, {summary.valid_rate:.0%} of the replies valid, "
         f"{report.seconds:.0f} s"
     )
-
-
-def signed(gain: IntervalEstimate) -> str:
-    """A paired difference with its sign, e.g. `+0.77 [0.51, 1.02]`."""
-    return f"{'+' if gain.mean > 0 else ''}{describe(gain)}"

@@ -10,11 +10,13 @@ from typing import Any
 
 from rich.text import Text
 
-from onthejob.commands.demo_judge import BAR, START, TRAINED, YARDSTICKS, Point, signed
+from onthejob.commands.demo_judge import BAR, START, TRAINED, YARDSTICKS, Point
 from onthejob.commands.terminal import Terminal
+from onthejob.evaluate.findings import About, Evidence, Findings, findings
+from onthejob.evaluate.numbers import decoding_words
 from onthejob.evaluate.scores import Cell, QualityResult
 from onthejob.evaluate.statistics import IntervalEstimate
-from onthejob.evaluate.verdict import Verdict, verdict
+from onthejob.evaluate.verdict import Verdict, signed, verdict
 
 KEPT = Path("adapters/office")
 """The kept team of a checkout; its evaluation.json holds every episode on which it was judged."""
@@ -22,8 +24,9 @@ HEADS = {
     Verdict.BETTER: "Training helped",
     Verdict.WORSE: "Training made it worse",
     Verdict.NOT_SHOWN: "No effect of training is shown",
+    Verdict.TOO_FEW: "These are too few decisions to say whether training helped",
 }
-STYLES = {Verdict.BETTER: "bold green", Verdict.WORSE: "bold red", Verdict.NOT_SHOWN: "bold"}
+STYLES = {Verdict.BETTER: "bold green", Verdict.WORSE: "bold red", Verdict.NOT_SHOWN: "bold", Verdict.TOO_FEW: "bold"}
 NAMES = {START: "before practice", TRAINED: "after practice", "random": "random legal play", "heuristic": "heuristic"}
 
 
@@ -61,6 +64,32 @@ class Result:
             f"of its replies are valid instead of {was:.0%}."
         )
 
+    @property
+    def findings(self) -> Findings:
+        """The verdict of the last comparison, of rewards of single decisions."""
+        cells = {name: self.cell(name) for name in (START, TRAINED, *YARDSTICKS)}
+        evidence = Evidence(
+            values={name: {str(at): value for at, value in enumerate(self.quality.cells[cells[name]].reward)} for name in cells},
+            difference=lambda first, second: self.quality.reward_difference(cells[first], cells[second]),
+            clusters={str(at): episode for at, episode in enumerate(self.quality.yardsticks[self.role].episodes)},
+            seed=self.quality.config.seed,
+            valid={name: self.quality.valid_rate(cell) for name, cell in cells.items()},
+            unit="decision",
+        )
+        how = decoding_words(self.quality.decodings[0])
+        found = findings(evidence, featured=TRAINED, start=START, metric="reward", how=how)
+        assert found is not None  # the start always takes part
+        return found
+
+    @property
+    def way(self) -> str:
+        """The share of the way from random play to the heuristic, after practice and before; empty where that is no way."""
+        scale = {line.subject: line.text for line in self.findings.of(About.SCALE)}
+        if "%" not in scale.get(TRAINED, ""):
+            return ""
+        after, before = (scale[name].partition(" · ")[2] for name in (TRAINED, START))
+        return f"Of the way from random legal play to the heuristic that is {after}; it was {before}."
+
     def rows(self) -> list[tuple[str, IntervalEstimate, float]]:
         """(name, reward of a decision, share of valid replies) of the compared policies."""
         return [
@@ -78,6 +107,7 @@ def write(result: Result, path: Path) -> None:
     report = Report(
         title="onthejob demo",
         lead=result.sentence,
+        findings=result.findings,
         quality=result.quality,
         featured=TRAINED,
         pictures=(
@@ -106,6 +136,7 @@ def finish(terminal: Terminal, result: Result, *, seconds: float) -> int:
         "seconds": seconds,
         "updates": result.updates,
         "verdict": verdict(result.gain),
+        "findings": result.findings.as_dict(),
         "gain": result.gain.as_dict(),
         "curve": [{"update": point.update, **point.metrics()} for point in result.points],
         "quality": result.quality.as_dict(),
@@ -123,6 +154,8 @@ def finish(terminal: Terminal, result: Result, *, seconds: float) -> int:
         "",
         *bars,
         "",
+        *((result.way, "") if result.way else ()),
+        *(said for line in result.findings.of(About.NEXT) for said in (line.text, "")),
         *((kept, "") if kept else ()),
         f"Took {seconds / 60:.1f} minutes. This run in pictures:  onthejob view {result.run}",
         f"Report:  {result.report.as_uri()}" if result.report else "No report: its pages are not built. Run `make viewer`.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from onthejob.commands.office_lines import OfficeLines
 from onthejob.commands.terminal import Terminal, table
 from onthejob.office import make_office
 from onthejob.rollout.by_hand import Game, Move
@@ -31,10 +32,10 @@ def play_by_hand(
     Returns:
         The exit code, 0.
     """
-    office = make_office()
-    game = Game(office(), task, role, others)
+    lines = OfficeLines(role=role, width=terminal.out.width)
+    game = Game(make_office(on_turn=lines)(), task, role, others)
     terminal.say(HELP)
-    show_move(terminal, game.before, role)
+    show_move(terminal, game.before, role, lines.take())
     while (request := game.request) is not None:
         legal = show_request(terminal, request, game.total)
         try:
@@ -46,12 +47,12 @@ def play_by_hand(
         if line in ("undo", "u"):
             terminal.say("Taken back." if game.undo() else "There is nothing to take back.")
         elif line.isdecimal() and 1 <= int(line) <= len(legal):
-            show_move(terminal, game.reply(legal[int(line) - 1]), role)
+            show_move(terminal, game.reply(legal[int(line) - 1]), role, lines.take())
         elif line.startswith("{"):
-            show_move(terminal, game.reply(line), role)
+            show_move(terminal, game.reply(line), role, lines.take())
         else:
             terminal.say(f"Not understood: {line!r}. Type 1 to {len(legal)}, or: {HELP}")
-    replay = game.replay(office())
+    replay = game.replay(make_office()())
     replay.write(out)
     data = {"task": task.id, "role": role, "moves": game.moves, "return": game.total, "replay": out, "hash": replay.hash}
     terminal.result(data, "", table(("game", "value"), list(data.items())), f"Play it again: onthejob runs replay {out}")
@@ -67,11 +68,12 @@ def show_request(terminal: Terminal, request: Observation, total: float) -> list
     return legal
 
 
-def show_move(terminal: Terminal, move: Move, role: str) -> None:
-    """Print what all roles did, and the parts of what the role was paid for it."""
+def show_move(terminal: Terminal, move: Move, role: str, lines: Sequence[str]) -> None:
+    """Print what all roles did, why the person's replies could not be used, and what the role was paid for what happened."""
+    for line in lines:
+        terminal.say(line)
     for said, step in move.steps:
-        paid = step.rewards.get(role, 0.0)
-        did = said.text if step.valid else f"{said.text!r} (unusable: {step.facts.get('why', '')})"
-        terminal.say(f"  {said.actor:<10} {paid:+7.2f}  {did}")
+        if said.actor == role and not step.valid:
+            terminal.say(f"Your reply {said.text!r} could not be used: {step.facts.get('why', '')}")
     if move.parts:
         terminal.out.print(table(("part of your reward", "paid"), [*move.parts.items(), ("sum", move.reward)]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from onthejob.commands.collected_runs import collected_folder, free_seed, modes_of, office_place, open_collected
 from onthejob.commands.named_env import NamedEnv, refuse_unused
+from onthejob.commands.office_lines import OfficeLines
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.play_episode import HUMAN, Playing, report, seated_apart, write_transcript
 from onthejob.commands.player_specs import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
@@ -122,6 +123,7 @@ class PlayOffice(Playing):
         seats = HostedSeats(self.hosted, exact=self.exact, fit=fit)
         rest = [role for role in SEATS if role not in others] or SEATS
         parts = [rest, *([role] for role in others)]
+        lines = OfficeLines(width=terminal.out.width)
         make_env = make_office(config, model=office.tokenizer)
         task = Task(
             id=f"office-{scenario}-{seed}",
@@ -130,7 +132,7 @@ class PlayOffice(Playing):
             seed=seed,
             payload={"scenario": scenario, "days": office.days},
         )
-        env = make_env()
+        env = make_office(config, model=office.tokenizer, on_turn=None if terminal.json else lines)()
         if training:
             refuse_evaluation([task])
             env.reset(task)  # it refuses what is kept for evaluation
@@ -171,7 +173,7 @@ class PlayOffice(Playing):
 
                 def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
                     if not terminal.json:
-                        terminal.say(line(episode, completion, step))
+                        terminal.say("\n".join(told(lines.take(), completion, step)))
                     if keeping is not None:
                         keeping.on_turn(episode)
                     if orders is not None:
@@ -296,10 +298,12 @@ class LateEncoder:
         return self._loaded().extend(context_ids, completion_ids, messages)
 
 
-def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
-    """One turn as people read it."""
-    actor = str(step.facts.get("actor", ""))
-    reward = step.rewards.get(actor, 0.0)
-    did = completion.text.strip() if step.valid else f"{completion.text.strip()!r} (unusable: {step.facts.get('why', '')})"
-    notes = "; ".join(str(note) for note in step.facts.get("notes", ()))
-    return f"{episode.turn:4d} {actor:<10} {reward:+7.2f}  {did}{'  | ' + notes if notes else ''}"
+def told(lines: list[str], completion: Completion, step: Step) -> list[str]:
+    """A step in the terminal: its turn, and the customer's and the night after it; or a correction or reflection."""
+    actor, said = str(step.facts.get("actor", "")), completion.text.strip()
+    if step.valid:
+        return lines or [f"      {actor:<10} reflects: {said}"]
+    why = f"      {actor:<10} replied {said!r}: {step.facts.get('why', '')}"
+    # The first line of a turn may be the heading of its phase.
+    after = 2 if lines and lines[0].startswith("Day ") else 1
+    return [*lines[:after], why, *lines[after:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -215,7 +216,9 @@ def load_model(
         raise ConfigError("--model.device meta holds no weights: it is for `train --trainer URL --sampler worker` only.")
     if sampled:
         check_sampler(options.name, progress=progress)
-    return load_stack(
+    begun = time.monotonic()
+    progress(f"loading {options.name}")
+    stack = load_stack(
         options.name,
         dtype=options.settled_dtype(),
         device=options.device,
@@ -224,6 +227,8 @@ def load_model(
         check=check,
         progress=progress,
     )
+    progress(f"loaded {options.name} in {time.monotonic() - begun:.0f} s")
+    return stack
 
 
 def adapters_folder(source: str) -> Path:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from onthejob.commands.outputs import check_folder
-from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+from onthejob.commands.run_card import card, env_text, notes_text, outcome_text, roles_text
+from onthejob.commands.terminal import Output, Terminal, bytes_text, duration_text, jsonable, table
 from onthejob.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
-    from onthejob.record import Damage, Run
+    from onthejob.evaluate.outcomes import RunOutcome
+    from onthejob.record import Damage, Run, RunSummary
+    from onthejob.record.notes import Notes
 
 RUNS = Path("runs")
 SAVE = "Restore the run's folder from a copy. What is not listed has the content that was written."
@@ -36,71 +39,125 @@ def existing_run(named: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ls:
-    """List the runs of a folder."""
+    """List the runs of a folder: how each was left, whether training helped, and what it was made of."""
 
     root: tyro.conf.Positional[Path] = RUNS
     """Folder that holds the runs."""
+    find: str = ""
+    """Only runs whose name, environment, roles, model, status, tags or note contain this text."""
+    sort: Literal["name", "created", "time", "outcome"] = "name"
+    """Order: by name, the newest first, the longest first, or the better ones first."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Print one row per run; one that cannot be read is listed with the reason."""
+        from onthejob.evaluate.outcomes import Outcomes
         from onthejob.record import list_runs
+        from onthejob.record.notes import read_notes
 
         # Before the first run there is no folder yet, which is no mistake; a folder that was named must exist.
         if not self.root.exists() and self.root != RUNS:
             raise ConfigError(f"there is no folder {self.root}. Name the folder that holds the runs.")
-        found = list_runs(self.root) if self.root.exists() else []
-        columns = ("name", "created (UTC)", "iteration", "groups", "turns", "episodes", "adapters", "record", "checksums")
-        rows = [
-            (
-                s.name,
-                (s.created_at or "-")[:19],
-                s.last_iteration,
-                s.groups,
-                s.turns,
-                s.episodes,
-                s.adapters,
-                bytes_text(s.size_bytes),
-                "damaged" if s.damaged else "unverified" if s.unverified else "yes",
-            )
-            for s in found
-            if s.error is None
+        outcomes = Outcomes(self.root)
+        found = [
+            _Listed(one, read_notes(one.path), outcomes.of(one.name, one.last_iteration) if one.error is None else None)
+            for one in (list_runs(self.root) if self.root.exists() else [])
         ]
-        broken = [f"{s.name}: {s.error}" for s in found if s.error is not None]
-        terminal.result(found, table(columns, rows) if rows else f"no runs in {self.root}", *broken)
+        listed = sorted((one for one in found if self.find.lower() in one.text.lower()), key=lambda one: one.order(self.sort))
+        if self.sort == "created":
+            listed.sort(key=lambda one: one.summary.created_at or "", reverse=True)
+        rows = [one.row() for one in listed if one.summary.error is None]
+        broken = [f"{one.summary.name}: {one.summary.error}" for one in listed if one.summary.error is not None]
+        none = f"no runs in {self.root}" if not found else f"no run in {self.root} contains {self.find!r}"
+        columns = ("name", "status", "outcome", "environment", "roles", "time", "iteration", "notes")
+        terminal.result([one.data() for one in listed], table(columns, rows) if rows or broken else none, *broken)
         return 0
+
+
+class _Listed(NamedTuple):
+    """A run with what is known and written about it."""
+
+    summary: RunSummary
+    notes: Notes
+    outcome: RunOutcome | None
+
+    @property
+    def text(self) -> str:
+        """All that a search looks at."""
+        one = self.summary
+        return "\n".join((one.name, one.env, *one.roles, one.model, one.status, *self.notes.tags, self.notes.note))
+
+    def order(self, by: str) -> tuple[float, str]:
+        """Key of the order `by`, by name among equals."""
+        from onthejob.evaluate.verdict import Verdict
+
+        if by == "time":
+            return -self.summary.seconds, self.summary.name
+        if by == "outcome":
+            ranks = [Verdict.BETTER, Verdict.NOT_SHOWN, Verdict.WORSE, Verdict.TOO_FEW]
+            return float(len(ranks) if self.outcome is None else ranks.index(self.outcome.findings.answer)), self.summary.name
+        return 0.0, self.summary.name
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of `runs ls`."""
+        one = self.summary
+        state = "damaged" if one.damaged else "unverified" if one.unverified else ""
+        return (
+            one.name,
+            f"{one.status} ({state})" if state else one.status,
+            outcome_text(self.outcome),
+            env_text(one.env),
+            roles_text(one.roles) or "-",
+            duration_text(one.seconds),
+            "-" if one.last_iteration is None else str(one.last_iteration),
+            notes_text(self.notes) or "-",
+        )
+
+    def data(self) -> dict[str, Any]:
+        """For --json."""
+        found = None if self.outcome is None else {"comparison": self.outcome.comparison, **self.outcome.findings.as_dict()}
+        return {**jsonable(self.summary), "outcome": found, "notes": jsonable(self.notes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowRun:
-    """Show one run: configuration, newest metrics, adapters, events."""
+    """Show one run on one screen: how it was left, what it was made of, whether training helped, and its newest numbers."""
 
     path: tyro.conf.Positional[Path]
     """The run's folder, or its name in `runs/`."""
+    metrics: bool = False
+    """Also show the newest value of every metric, and every adapter."""
     curve: tuple[str, ...] = ()
     """Show these metrics over the iterations instead, e.g. `--curve mean_turns stop_done kl reward`; docs/metrics.md names
     them."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Print the newest value of every metric by scope, then adapters and events; or curves."""
+        """Print the run's card, or curves; 1 when parts of the record are damaged."""
+        from onthejob.evaluate.outcomes import Outcomes
         from onthejob.record import Run, show
+        from onthejob.record.notes import read_notes
 
-        with Run.open(existing_run(self.path), readonly=True, skip_damaged=True) as run:
+        if self.metrics and self.curve:
+            raise ConfigError("--metrics has no effect with --curve, which shows chosen metrics. Leave one out.")
+        folder = existing_run(self.path)
+        with Run.open(folder, readonly=True, skip_damaged=True) as run:
             if self.curve:
                 return self._curves(run, terminal)
             details = show(run)
-        summary = details.summary
+        summary, notes = details.summary, read_notes(folder)
+        outcome = Outcomes(folder.absolute().parent).of(summary.name, summary.last_iteration)
         metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
         adapters = [(role, made[-1].name, made[-1].parent or "-", len(made)) for role, made in details.adapters.items()]
+        found = None if outcome is None else {"comparison": outcome.comparison, **outcome.findings.as_dict()}
         terminal.result(
-            details,
-            f"{summary.name}: {summary.groups} groups, {summary.turns} turns, last iteration {summary.last_iteration}",
-            table(("scope", "metric", "newest"), metrics),
-            table(("role", "adapter", "trained from", "versions"), adapters),
-            table(("event", "count"), list(details.events.items())),
+            {**jsonable(details), "outcome": found, "notes": jsonable(notes)},
+            *card(details, outcome, notes),
+            *([table(("scope", "metric", "newest"), metrics)] if self.metrics and metrics else []),
+            *([table(("role", "adapter", "trained from", "versions"), adapters)] if self.metrics and adapters else []),
             *([table(FREED_COLUMNS, [_freed_row(one) for one in details.freed])] if details.freed else []),
             *_about_verification(details.damage, summary.unverified),
+            *([] if self.metrics else [f"All newest values: onthejob runs show {self.path} --metrics"]),
         )
         return 1 if details.damage else 0
 

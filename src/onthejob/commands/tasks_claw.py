@@ -49,7 +49,12 @@ class ListFamilies:
             splits = "test" if family.name in UNSEEN_TEST else "dev" if family.name in UNSEEN_DEV else "train dev test"
             rows.append((family.name, family.persona, family.difficulty.value, splits, family.summary))
         columns = ("family", "persona", "difficulty", "splits", "what")
-        terminal.result([dict(zip(columns, row, strict=True)) for row in rows], table(columns, rows))
+        # One table per persona: with another column, five would not fit an ordinary terminal.
+        by_persona = {
+            persona: [(row[0], *row[2:]) for row in rows if row[1] == persona] for persona in dict.fromkeys(r[1] for r in rows)
+        }
+        shown = [table((columns[0], *columns[2:]), found, title=persona) for persona, found in by_persona.items()]
+        terminal.result([dict(zip(columns, row, strict=True)) for row in rows], *shown)
         return 0
 
 

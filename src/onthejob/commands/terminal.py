@@ -179,9 +179,15 @@ class Listing:
         if self.title is not None:
             yield Text(self.title, style="table.title")
         for name, *cells in self.rows:
-            yield Text(name, style="bold", overflow="fold")
-            facts = (f"{column} {text}".strip() for column, text in zip(self.columns[1:], cells, strict=True))
-            yield Padding(Text(" · ".join(facts), overflow="fold"), (0, 0, 0, 2))
+            # A name stands for itself, a number for nothing.
+            yield Text(f"{self.columns[0]} {name}" if 0 in self.numeric else name, style="bold", overflow="fold")
+            facts = [
+                Text.assemble((column, "dim"), " ", text) if column else Text(text)
+                for column, text in zip(self.columns[1:], cells, strict=True)
+            ]
+            line = Text(" · ").join(facts)
+            line.overflow = "fold"
+            yield Padding(line, (0, 0, 0, 2))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Listing:
@@ -221,3 +227,12 @@ def bytes_text(count: int) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count = count / 1000  # type: ignore[assignment]
     return f"{count:.4g} GB"
+
+
+def duration_text(seconds: float) -> str:
+    """A time in the unit people would choose."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

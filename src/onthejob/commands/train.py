@@ -32,6 +32,7 @@ from onthejob.commands.training import (
     assemble,
     corrected,
     look,
+    newest_verdict,
     planned,
     replay,
     room_of,
@@ -282,6 +283,7 @@ class Train:
                         )  # fmt: skip
                     path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
+        said, judged = newest_verdict(path, result.iterations)
         data = {
             "run": path,
             "stop": result.stop,
@@ -289,11 +291,12 @@ class Train:
             "adapters": result.adapters,
             "best_iteration": result.best_iteration,
             "best_score": result.best_score,
-        }
+        } | said
         best = f"; best on held-out tasks after {result.best_iteration}: {path}:best" if result.best_iteration is not None else ""
         terminal.result(
             data,
             f"{path}: {result.ended(path.name)}{best}",
+            *judged,
             table(("role", "adapter", "path"), rows),
         )
         return result.exit_code

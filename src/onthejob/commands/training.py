@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onthejob.commands.judging import judge_of
-from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import (
     HostedOptions,
     HostedSeats,
@@ -34,6 +33,8 @@ from onthejob.train.reports import line
 from onthejob.types import Adapter, Environment, Learner, Policy, Sampler, Sampling, Split, StopReason
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from onthejob.commands.train import Train
     from onthejob.learn.learner import LocalLearner
     from onthejob.learn.lora import LoraSpec
@@ -211,7 +212,6 @@ def run_loop(
         judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
         if judge is not None:
             helpers.callback(judge.close)
-        place = options.place()
         samples = sampler or make_sampler(options, stack, learner, run, terminal, helpers)
         partners = {**others.partners, **_frozen(options, samples)}
         setup = Setup(
@@ -225,7 +225,7 @@ def run_loop(
             partners=partners,
             roles=tuple(options.roles),
             base_digest=stack.digest,
-            evaluate=_validator(options, place, make_env, samples, partners, runtime) if options.train.eval_every else None,
+            evaluate=_validator(options, make_env, samples, partners, runtime, run.path) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
             collected=tuple(collected),
@@ -355,15 +355,17 @@ def corrected(options: Train, terminal: Terminal) -> Train:
 
 def _validator(
     options: Train,
-    place: NamedEnv,
     make_env: Callable[[], Environment],
     sampler: Sampler,
     partners: Mapping[str, Policy],
     runtime: Runtime | None,
+    folder: Path,
 ) -> Evaluate:
+    from onthejob.evaluate.evaluations import keep_evaluation
     from onthejob.evaluate.validation import validator
     from onthejob.keys import keyed_sample, keyed_seed
 
+    place = options.place()
     tasks, workers = place.tasks(Split.DEV), place.workers
     if runtime is not None and options.train.grouping == "episodes":
         make_env, workers = runtime.environments(make_env), max(workers, runtime.threads)
@@ -376,7 +378,17 @@ def _validator(
         seed=keyed_seed(options.train.seed, "validation replies"),
         max_turns=place.env.max_turns,
         workers=workers,
+        keep=lambda iteration, tasks: keep_evaluation(folder, iteration, options.train.best_metric, tasks),
     )
+
+
+def newest_verdict(folder: Path, last: int) -> tuple[dict[str, Any], list[RenderableType]]:
+    """The run's newest evaluation against that of its start, as JSON and for people; both empty without evaluations."""
+    from onthejob.evaluate.evaluations import newest_findings
+    from onthejob.evaluate.terminal_tables import findings_block
+
+    found = newest_findings(folder, last)
+    return ({}, []) if found is None else ({"verdict": found.as_dict()}, [findings_block(found)])
 
 
 def _counts(stops: Mapping[StopReason, int]) -> str:

@@ -17,6 +17,9 @@ def describe(estimate: IntervalEstimate) -> str:
     width = estimate.high - estimate.low
     if width <= 0.0:
         return f"{number(estimate.mean)} (no spread)"
+    if estimate.above_zero or estimate.below_zero:
+        # An end that is shown as 0 would say that the interval holds it.
+        width = min(width, 20.0 * min(abs(estimate.low), abs(estimate.high)))
     return f"{number(estimate.mean, width)} [{number(estimate.low, width)}, {number(estimate.high, width)}]"
 
 

@@ -167,6 +167,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
     return {
         "settings": settings_of(comparison),
         "tasks": {task.id: task_key(task) for task in comparison.tasks},
+        "strata": dict(comparison.strata),
+        "actions": {team: comparison.actions(team) for team in comparison.teams},
         **comparison.as_dict(),
         "replies": [
             {**key._asdict(), "turns": [said._asdict() for said in result.replies]} for key, result in comparison.results.items()

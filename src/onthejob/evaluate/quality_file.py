@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,28 @@ class QualityFile:
     cells: Mapping[Cell, IntervalEstimate]
     valid: Mapping[Cell, float]
     differences: Mapping[tuple[Cell, Cell], IntervalEstimate]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `QualityResult.as_dict`, from which it was read."""
+        return {
+            "states_digest": self.digest,
+            "states": dict(self.states),
+            "method": self.method._asdict(),
+            "cells": [
+                {**cell._asdict(), "decision_quality": found.as_dict(), "valid_rate": self.valid[cell]}
+                for cell, found in self.cells.items()
+            ],
+            "differences": [
+                {
+                    "actor": first.actor,
+                    "decoding": first.decoding,
+                    "first": first.team,
+                    "second": second.team,
+                    "difference": found.as_dict(),
+                }
+                for (first, second), found in self.differences.items()
+            ],
+        }
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -59,31 +80,32 @@ def read_quality(path: Path) -> QualityFile:
         RecordError: the file cannot be read or holds something else.
     """
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        cells = {Cell(row["team"], row["actor"], row["decoding"]): row for row in held["cells"]}
-        found = QualityFile(
-            digest=str(held["states_digest"]),
-            method=Method(**{name: int(held["method"][name]) for name in Method._fields}),
-            states={actor: int(count) for actor, count in held["states"].items()},
-            cells={cell: _estimate(row["decision_quality"]) for cell, row in cells.items()},
-            valid={cell: float(row["valid_rate"]) for cell, row in cells.items()},
-            differences={
-                (Cell(row["first"], *rest), Cell(row["second"], *rest)): _estimate(row["difference"])
-                for row in held["differences"]
-                for rest in [(row["actor"], row["decoding"])]
-            },
-        )
+        found = quality_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecordError(
             f"{path} holds no decision quality: {error!r}. Give what this version's `onthejob eval --json` printed."
         ) from error
-    if not cells or {cell.actor for cell in cells} != set(found.states):
+    if not found.cells or {cell.actor for cell in found.cells} != set(found.states):
         raise RecordError(f"{path} holds no decision quality of every role it names. Give what `onthejob eval --json` printed.")
     return found
 
 
-def _estimate(row: Mapping[str, Any]) -> IntervalEstimate:
-    """What `IntervalEstimate.as_dict` wrote: null stands for what is not finite."""
-    missing = {"mean": math.nan, "low": -math.inf, "high": math.inf, "minimum": math.nan}
-    fields: dict[str, Any] = {name: missing.get(name) if value is None else value for name, value in row.items()}
-    return IntervalEstimate(**fields)
+def quality_of(held: Mapping[str, Any]) -> QualityFile:
+    """The decision quality in what `QualityResult.as_dict` made.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is something else.
+    """
+    cells = {Cell(row["team"], row["actor"], row["decoding"]): row for row in held["cells"]}
+    return QualityFile(
+        digest=str(held["states_digest"]),
+        method=Method(**{name: int(held["method"][name]) for name in Method._fields}),
+        states={actor: int(count) for actor, count in held["states"].items()},
+        cells={cell: IntervalEstimate.from_dict(row["decision_quality"]) for cell, row in cells.items()},
+        valid={cell: float(row["valid_rate"]) for cell, row in cells.items()},
+        differences={
+            (Cell(row["first"], *rest), Cell(row["second"], *rest)): IntervalEstimate.from_dict(row["difference"])
+            for row in held["differences"]
+            for rest in [(row["actor"], row["decoding"])]
+        },
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from annotated_types import Ge
@@ -104,6 +104,7 @@ class Quality(Protocol):
     def score(self, cell: Cell) -> IntervalEstimate: ...
     def difference(self, first: Cell, second: Cell) -> IntervalEstimate: ...
     def valid_rate(self, cell: Cell) -> float: ...
+    def as_dict(self) -> dict[str, Any]: ...
 
 
 class CellValues(NamedTuple):
@@ -179,7 +180,7 @@ class QualityResult:
         gains = self._cell(first).reward - self._cell(second).reward
         return mean_interval(gains, self.yardsticks[first.actor].episodes, seed=self.config.seed)
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """JSON-serialisable, as `read_quality` reads it: each cell with its score, each pair of teams with its difference."""
         cells = [
             {**cell._asdict(), "decision_quality": self.score(cell).as_dict(), "valid_rate": self.valid_rate(cell)}

@@ -23,10 +23,10 @@ and the ratio's standard error; Satterthwaite, An Approximate Distribution of Es
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,6 +68,18 @@ class IntervalEstimate:
     def below_zero(self) -> bool:
         """True when the whole interval is below 0."""
         return self.high < 0.0
+
+    def turned(self) -> IntervalEstimate:
+        """The estimate of the second minus the first, of a difference of the first minus the second; without its minimum."""
+        return replace(self, mean=-self.mean, low=-self.high, high=-self.low, minimum=math.nan)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        """The estimate in a row that `as_dict` wrote, which may have other fields too."""
+        missing = {"mean": math.nan, "low": -math.inf, "high": math.inf, "minimum": math.nan}
+        stated = {one.name: row[one.name] for one in fields(cls) if one.name in row}
+        found: dict[str, Any] = {name: missing.get(name) if value is None else value for name, value in stated.items()}
+        return cls(**found)
 
     def as_dict(self) -> dict[str, float | int | None]:
         """JSON-serialisable form; values that are not finite become None."""

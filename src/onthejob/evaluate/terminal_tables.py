@@ -8,15 +8,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from onthejob.evaluate.comparison import Comparison
+from onthejob.evaluate.findings import About, Findings
 from onthejob.evaluate.numbers import decoding_words, describe, featured_team, number
 from onthejob.evaluate.pass_fail import Sheet
 from onthejob.evaluate.scores import Cell, QualityResult
 from onthejob.evaluate.statistics import IntervalEstimate
+from onthejob.evaluate.verdict import Verdict
+
+STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.NOT_SHOWN: "", Verdict.TOO_FEW: "dim"}
+
+
+def findings_block(findings: Findings) -> Group:
+    """The verdict in words, then its lines by part, at most 80 columns wide unless a name is longer."""
+    answer = Text.assemble(
+        (findings.question, "bold"), "  ", (findings.answer.upper(), f"bold {STYLES[findings.answer]}".strip())
+    )
+    parts: list[RenderableType] = [answer]
+    for part, heading in findings.headings.items():
+        if part is About.NEXT:
+            continue
+        lines = findings.of(part)
+        parts.append(Padding(Text(heading, style="dim"), (0, 0, 0, 2), expand=False))
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(overflow="fold")
+        worded = any(line.word is not None for line in lines)
+        if worded:
+            grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for line in lines:
+            word = [Text(line.word or "", style=STYLES[line.word] if line.word else "")] if worded else []
+            grid.add_row(line.subject, *word, line.text)
+        parts.append(Padding(grid, (0, 0, 0, 4), expand=False))
+    parts += [Padding(Text(line.text), (0, 0, 0, 2), expand=False) for line in findings.of(About.NEXT)]
+    return Group(*parts)
 
 
 def quality_table(quality: QualityResult, *, decoding: str | None = None) -> Table:

@@ -26,6 +26,7 @@ def validator(
     max_turns: int,
     batch: int = 16,
     workers: int = 1,
+    keep: Callable[[int, Mapping[str, Mapping[str, float]]], None] | None = None,
 ) -> Callable[[int, Mapping[str, Adapter]], dict[str, float]]:
     """What `train(evaluate=...)` takes: (iteration, adapters) -> mean of every metric over `tasks`.
 
@@ -39,6 +40,7 @@ def validator(
         max_turns: limit of an episode.
         batch: episodes in lock step.
         workers: threads that step environments.
+        keep: receives the iteration and every task's metrics, for a comparison of two evaluations task by task.
 
     Raises:
         ConfigError: no tasks, or one of another split than dev.
@@ -76,6 +78,8 @@ def validator(
         if not whole:
             raise TrainingError(f"all {len(episodes)} episodes of the evaluation failed, e.g. {episodes[0].error}.")
         rows = [episode_metrics(episode, frozenset(adapters)) for episode in whole]
+        if keep is not None:
+            keep(iteration, {episode.task.id: row for episode, row in zip(whole, rows, strict=True)})
         common = [name for name in rows[0] if all(name in row for row in rows)]
         return {name: fmean(row[name] for row in rows) for name in common} | {
             "episodes": float(len(whole)),

@@ -217,3 +217,21 @@ def read_counts(database: Database, checks: Checksums) -> dict[str, int]:
                     found = {table: database.rows(sql, (n,))[0][0] for table, sql in _COUNTS.items()}
                 total = {table: total[table] + found[table] for table in total}
     return total
+
+
+class RunTotals(NamedTuple):
+    """What a list of runs shows of one in addition to its counts."""
+
+    roles: tuple[str, ...]
+    """Roles with adapters, by name."""
+    seconds: float
+    """Of all iterations together; pauses are not counted."""
+
+
+def read_totals(database: Database, checks: Checksums) -> RunTotals:
+    """Roles and time of a run. They label it in a list and are not compared with checksums, which would read all of it."""
+    with checks.part("the totals"):
+        roles = tuple(str(role) for (role,) in database.rows("SELECT DISTINCT role FROM adapters ORDER BY role"))
+        sql = "SELECT total(value) FROM metrics WHERE scope = 'time' AND name = 'iteration_s'"
+        return RunTotals(roles, float(database.rows(sql)[0][0]))
+    return RunTotals((), 0.0)

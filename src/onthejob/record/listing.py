@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,29 @@ from onthejob.files import TEMPORARY
 from onthejob.record import checkpoints
 from onthejob.record.checksums import Damage
 from onthejob.record.database import FILE, explained
+from onthejob.record.from_rows import Live
+from onthejob.record.lock import is_written, was_killed
 from onthejob.record.store import Run
 from onthejob.types import Adapter
 
 FREED = "server_freed"
 """Kind of the live message about the memory that a model server gave back."""
+
+
+ENDED = "ended"
+"""Kind of the live message with which training ends, with its `stop` and its last iteration."""
+
+
+class RunStatus(StrEnum):
+    """Whether a run is written, and how it was left."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    """It came to its own end: its iterations, its time, or a pool with nothing left to teach."""
+    STOPPED = "stopped"
+    """By its user or by an error; `train --resume` continues it."""
+    KILLED = "killed"
+    """The process is gone without having closed the record, which holds everything up to its last iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +47,13 @@ class RunSummary:
     path: Path
     env: str = ""
     """The environment, as the run's configuration names it; empty where it does not say."""
+    status: RunStatus = RunStatus.STOPPED
+    roles: tuple[str, ...] = ()
+    """Trained roles, by name."""
+    model: str = ""
+    """The base model; empty where the configuration does not say."""
+    seconds: float = 0.0
+    """Time of its iterations together; pauses are not counted."""
     created_at: str | None = None
     """UTC, ISO 8601; None when the run cannot be read."""
     last_iteration: int | None = None
@@ -107,22 +134,28 @@ def show(run: Run) -> RunDetails:
 
 
 def _freed(run: Run) -> tuple[Mapping[str, Any], ...]:
-    found: list[Mapping[str, Any]] = []
+    return tuple({"at": message.at, **message.payload} for message in _live(run, FREED))
+
+
+def _live(run: Run, kind: str) -> Iterator[Live]:
     after = 0
     while messages := run.read_live(after):
-        found += [{"at": message.at, **message.payload} for message in messages if message.kind == FREED]
+        yield from (message for message in messages if message.kind == kind)
         after = messages[-1].seq
-    return tuple(found)
 
 
 def summary(run: Run) -> RunSummary:
     """One line about an open run."""
     files = (run.path / FILE, run.path / f"{FILE}-wal")
-    counts, last, unverified = run.counts(), run.last_iteration(), len(run.unverified())
+    counts, totals, last, unverified = run.counts(), run.totals(), run.last_iteration(), len(run.unverified())
     return RunSummary(
         name=run.name,
         path=run.path,
-        env=_env_of(run.config),
+        env=env_of(run.config),
+        status=_status(run, last),
+        roles=totals.roles,
+        model=_model_of(run.config),
+        seconds=totals.seconds,
         created_at=run.created_at,
         last_iteration=last,
         groups=counts["groups"],
@@ -135,7 +168,32 @@ def summary(run: Run) -> RunSummary:
     )
 
 
-def _env_of(config: Mapping[str, Any]) -> str:
+def _status(run: Run, last: int | None) -> RunStatus:
+    if is_written(run.path):
+        return RunStatus.RUNNING
+    if was_killed(run.path):
+        return RunStatus.KILLED
+    if any(message.payload.get("iteration") == last for message in _live(run, ENDED)):
+        return RunStatus.ENDED
+    # Earlier versions left no message.
+    loop = run.config.get("train")
+    planned = loop.get("iterations") if isinstance(loop, Mapping) else None
+    return RunStatus.ENDED if last is not None and isinstance(planned, int) and last >= planned else RunStatus.STOPPED
+
+
+def env_of(config: Mapping[str, Any]) -> str:
+    """The environment that a run's configuration names; empty where it names none."""
     env = config.get("env")
     named = env.get("ref") if isinstance(env, Mapping) else env
+    return named if isinstance(named, str) else ""
+
+
+def short_ref(ref: str) -> str:
+    """An environment's reference without the folders of its file."""
+    return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
+
+
+def _model_of(config: Mapping[str, Any]) -> str:
+    model = config.get("model")
+    named = model.get("name") if isinstance(model, Mapping) else model
     return named if isinstance(named, str) else ""

@@ -76,6 +76,12 @@ def is_written(folder: Path) -> bool:
     return pid is not None and _is_alive((pid, host))
 
 
+def was_killed(folder: Path) -> bool:
+    """Whether the last writer of the run in `folder` died without giving its right back; a look, which takes no lock."""
+    pid, host = _owner(folder / LOCK_FILE)
+    return pid is not None and not _is_alive((pid, host))
+
+
 def _try_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

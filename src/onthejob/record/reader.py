@@ -149,6 +149,10 @@ class RecordReader:
         """Numbers of recorded `groups`, `episodes`, `turns`, `adapters` and `events`."""
         return from_rows.read_counts(self._database, self._checks)
 
+    def totals(self) -> from_rows.RunTotals:
+        """Roles with adapters, and the time of all iterations; without a comparison with checksums."""
+        return from_rows.read_totals(self._database, self._checks)
+
     @property
     def damage(self) -> list[Damage]:
         """Parts that were passed over because they are damaged; of a run that was opened with `skip_damaged`."""

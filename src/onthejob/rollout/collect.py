@@ -211,7 +211,7 @@ class Collector:
             played_on = Continuations(self._branch, self._scales, self._partners, sampling, what=prefix)
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
-        dropped, unheld, pulse = 0, 0, Pulse(prefix)
+        dropped, unheld, pulse = 0, 0, Pulse(prefix, rounds=self._config.segment_turns)
         for turn in range(self._config.segment_turns):
             unheld += sum(segment.end_unheld() for segment in segments if segment.live.active)
             asks = [self._ask(segment) for segment in segments if segment.live.active]

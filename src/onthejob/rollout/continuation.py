@@ -128,7 +128,7 @@ class Continuations:
                 self._sampling,
                 seeds=[branch.seed for branch in self._branches],
                 max_turns=self._config.turns,
-                pulse=Pulse(f"{self._what} branches"),
+                pulse=Pulse(f"{self._what} branches", rounds=self._config.turns),
                 on_turn=stepped,
             )
 

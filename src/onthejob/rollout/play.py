@@ -97,7 +97,7 @@ def play(
             encoder=encoder,
             max_turns=max_turns,
             on_turn=on_turn,
-            pulse=Pulse(what) if what else None,
+            pulse=Pulse(what, rounds=max_turns) if what else None,
         )
 
 

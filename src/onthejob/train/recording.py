@@ -7,12 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from onthejob.record.listing import ENDED
 from onthejob.rollout.collect import Collection
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.summary import sampled_tokens, summarise
 from onthejob.train.clock import Clock
 from onthejob.train.fruitless import warn_of_losses
-from onthejob.train.reports import IterationReport, RoleReport, collapsed, loop_metrics, pool_metrics, reply_scores, role_metrics
+from onthejob.train.reports import (
+    IterationReport,
+    RoleReport,
+    TrainResult,
+    collapsed,
+    loop_metrics,
+    pool_metrics,
+    reply_scores,
+    role_metrics,
+)
 from onthejob.train.resume import checkpoint_files
 from onthejob.train.state import LoopState, Setup
 from onthejob.types import Adapter
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from onthejob.learn.advantage import Estimate
     from onthejob.learn.learner import UpdateMetrics
     from onthejob.record.iteration import Iteration
+    from onthejob.record.store import Run
 
 log = logging.getLogger(__name__)
 
@@ -145,3 +156,9 @@ def record_updates(record: Iteration, updates: Mapping[str, Updated]) -> None:
             log.warning("%s: %s in iteration %d is not published and continues from %s", problem, lead, record.n, update.kept)
             payload = {"role": lead, "kept": update.kept, "reason": update.metrics.skipped, "kl": update.metrics.kl}
             record.event(problem, payload)
+
+
+def record_end(run: Run, result: TrainResult) -> TrainResult:
+    """Note next to the iterations that the run came to its own end, which lists of runs show; returns `result`."""
+    run.live(ENDED, {"stop": result.stop, "iteration": result.iterations})
+    return result

@@ -99,8 +99,9 @@ SEED_TABLE = {
 
 @pytest.mark.parametrize("transition", SEED_TABLE)
 def test_transitions_pay_as_in_the_seed(office, transition: str) -> None:
-    log = TurnLog(office().state)
-    log.stage(transition)
+    company = office()
+    log = TurnLog(company.state)
+    log.stage(transition, company.account(Stage.QUALIFIED))
     assert {role: parts["stage"] for role, parts in log.parts().items() if parts["stage"]} == SEED_TABLE[transition]
     assert set(STAGE_TABLE) == set(SEED_TABLE)
 
@@ -323,15 +324,15 @@ def test_an_action_that_achieves_nothing_earns_no_base(office) -> None:
 def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None:
     s = office().state
     first = TurnLog(s)
-    first.collaboration("content", "sales", 1, "content helps a demo")
+    first.collaboration("content", "sales", 1, "content helps a demo", "a blog")
     assert (first.parts()["content"]["collaboration"], first.parts()["sales"]["collaboration"]) == (0.5, 0.5)
     again = TurnLog(s)
-    again.collaboration("content", "sales", 1, "content helps a demo")
-    again.collaboration("sales", "sales", 2, "content helps a demo")
+    again.collaboration("content", "sales", 1, "content helps a demo", "a blog")
+    again.collaboration("sales", "sales", 2, "content helps a demo", "a blog")
     assert all(parts["collaboration"] == 0.0 for parts in again.parts().values())
     more = TurnLog(s)
     for artefact in range(10, 16):
-        more.collaboration("content", "sales", artefact, "content helps a demo")
+        more.collaboration("content", "sales", artefact, "content helps a demo", "a blog")
     assert more.parts()["content"]["collaboration"] == (COLLAB_CAP - 1) * 0.5
     assert len(s.collab_seen) == 7
 
@@ -339,13 +340,13 @@ def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None
 def test_no_pair_is_forgotten_and_the_cap_ends_with_the_day(office) -> None:
     company = office()
     for artefact in range(200):
-        TurnLog(company.state).collaboration("dev", "content", artefact, "feature written about")
+        TurnLog(company.state).collaboration("dev", "content", artefact, "feature written about", "SSO")
     company.sleep()
     old = TurnLog(company.state)
-    old.collaboration("dev", "content", 0, "feature written about")
+    old.collaboration("dev", "content", 0, "feature written about", "SSO")
     assert old.parts()["dev"]["collaboration"] == 0.0
     log = TurnLog(company.state)
-    log.collaboration("dev", "content", 999, "feature written about")
+    log.collaboration("dev", "content", 999, "feature written about", "SSO")
     assert log.parts()["dev"]["collaboration"] == 1.0
 
 

@@ -16,6 +16,7 @@ export type EpisodeTurn = Schemas['EpisodeTurn'];
 export type EpisodeView = Schemas['EpisodeView'];
 export type ActionShare = Schemas['ActionShare'];
 export type Feature = Schemas['Feature'];
+export type FindingsView = Schemas['FindingsView'];
 export type Floor = Schemas['Floor'];
 export type Frame = Schemas['Frame'];
 export type Frames = Schemas['Frames'];
@@ -25,10 +26,14 @@ export type GroupView = Schemas['GroupView'];
 export type Kpis = Schemas['Kpis'];
 export type Legal = Schemas['Legal'];
 export type Move = Schemas['AccountMove'];
+export type NotesView = Schemas['NotesView'];
+export type OutcomeView = Schemas['OutcomeView'];
+export type OverviewView = Schemas['OverviewView'];
 export type MemoryView = Schemas['MemoryView'];
 export type Mode = Schemas['Mode'];
 export type PlayerInfo = Schemas['PlayerInfo'];
 export type PromptView = Schemas['PromptView'];
+export type Reason = Schemas['ReasonView'];
 export type ReplyView = Schemas['ReplyView'];
 export type RunInfo = Schemas['RunRow'];
 export type RunView = Schemas['RunView'];
@@ -105,6 +110,9 @@ export const post = <K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promi
 
 export const openTable = (body: Partial<Schemas['OpenTable']>): Promise<TableView> => change('tables', body);
 export const replyAt = (table: string, body: Schemas['TableReply']): Promise<TableView> => change(`tables/${table}/reply`, body);
+
+export const writeNotes = (run: string, body: Schemas['NotesAsk']): Promise<NotesView> =>
+  change(`runs/${encodeURIComponent(run)}/notes`, body);
 
 async function change<T>(path: string, body: unknown): Promise<T> {
   const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };

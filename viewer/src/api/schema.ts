@@ -344,6 +344,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Write Notes */
+        post: operations["write_notes_api_runs__name__notes_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/office": {
         parameters: {
             query?: never;
@@ -353,6 +370,23 @@ export interface paths {
         };
         /** Office */
         get: operations["office_api_runs__name__office_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{name}/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Overview */
+        get: operations["overview_api_runs__name__overview_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -767,6 +801,7 @@ export interface components {
             tasks: number;
             /** Teams */
             teams: string[];
+            verdict: components["schemas"]["FindingsView"] | null;
         };
         /**
          * Config
@@ -786,6 +821,10 @@ export interface components {
             env: components["schemas"]["EnvView"] | null;
             /** Open Run */
             open_run: string;
+            /** Part Meanings */
+            part_meanings: {
+                [key: string]: string;
+            };
             /** Parts */
             parts: string[];
             /** Roles */
@@ -937,6 +976,42 @@ export interface components {
             shipped: number;
         };
         /**
+         * FindingLine
+         * @description One line of a verdict: a team or a role, the word for its paired difference, and its numbers.
+         */
+        FindingLine: {
+            /** Part */
+            part: string;
+            /** Subject */
+            subject: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string | null;
+        };
+        /**
+         * FindingsView
+         * @description What is known about one team, in words that follow from paired intervals.
+         */
+        FindingsView: {
+            /** Answer */
+            answer: string;
+            /** Featured */
+            featured: string;
+            /** Headings */
+            headings: {
+                [key: string]: string;
+            };
+            /** Lines */
+            lines: components["schemas"]["FindingLine"][];
+            /** Metric */
+            metric: string;
+            /** Question */
+            question: string;
+            /** Start */
+            start: string;
+        };
+        /**
          * Floor
          * @description State of the company other than accounts and features.
          */
@@ -1013,6 +1088,8 @@ export interface components {
             policy: string;
             /** Reasoning */
             reasoning: string;
+            /** Reasons */
+            reasons: components["schemas"]["ReasonView"][];
             /** Reflections */
             reflections: {
                 [key: string]: string[];
@@ -1292,6 +1369,30 @@ export interface components {
             what: string;
         };
         /**
+         * NotesAsk
+         * @description New notes of a run, instead of those that it has.
+         */
+        NotesAsk: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
+         * NotesView
+         * @description What people wrote about a run.
+         */
+        NotesView: {
+            /** Note */
+            note: string;
+            /** Star */
+            star: boolean;
+            /** Tags */
+            tags: string[];
+        };
+        /**
          * OpenTable
          * @description Begin an episode.
          */
@@ -1315,6 +1416,33 @@ export interface components {
             seed: number;
             /** @default train */
             split: components["schemas"]["Split"];
+        };
+        /**
+         * OutcomeView
+         * @description The verdict on a run in one line.
+         */
+        OutcomeView: {
+            /** Against */
+            against: string;
+            /** Comparison */
+            comparison: string;
+            /** Metric */
+            metric: string;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string;
+        };
+        /**
+         * OverviewView
+         * @description What a reader wants to know of a run first.
+         */
+        OverviewView: {
+            /** Comparison */
+            comparison: string;
+            /** Telling */
+            telling: components["schemas"]["GroupRow"][];
+            verdict: components["schemas"]["FindingsView"] | null;
         };
         /**
          * PlayerInfo
@@ -1377,6 +1505,25 @@ export interface components {
              * @enum {string}
              */
             world: "live" | "race-1" | "race-2" | "race-3";
+        };
+        /**
+         * ReasonView
+         * @description One cause of what a turn or a night paid.
+         */
+        ReasonView: {
+            /** Account */
+            account: number;
+            /** Amounts */
+            amounts: {
+                [key: string]: number[];
+            };
+            /**
+             * Cause
+             * @enum {string}
+             */
+            cause: "deal" | "rule" | "work" | "money" | "product" | "market" | "team";
+            /** Text */
+            text: string;
         };
         /**
          * Reconfigure
@@ -1567,10 +1714,20 @@ export interface components {
             groups: number;
             /** Last Iteration */
             last_iteration: number | null;
+            /** Model */
+            model: string;
             /** Name */
             name: string;
+            notes: components["schemas"]["NotesView"];
+            outcome: components["schemas"]["OutcomeView"] | null;
+            /** Roles */
+            roles: string[];
+            /** Seconds */
+            seconds: number;
             /** Size Bytes */
             size_bytes: number;
+            /** Status */
+            status: string;
             /** Turns */
             turns: number;
             /** Unverified */
@@ -1831,6 +1988,16 @@ export interface components {
             seed: number;
         };
         /**
+         * TraceReason
+         * @description One cause of what a turn of a branch paid.
+         */
+        TraceReason: {
+            /** Own */
+            own: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * TraceTurn
          * @description One turn of a branch, or the night after a day's last one (actor `night`).
          */
@@ -1847,6 +2014,8 @@ export interface components {
             own: number;
             /** Paid */
             paid: number;
+            /** Reasons */
+            reasons?: components["schemas"]["TraceReason"][] | null;
             /** Target */
             target: string;
             /** Turn */
@@ -3285,6 +3454,77 @@ export interface operations {
             };
         };
     };
+    write_notes_api_runs__name__notes_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NotesAsk"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotesView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     office_api_runs__name__office_get: {
         parameters: {
             query: {
@@ -3306,6 +3546,73 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Frames"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    overview_api_runs__name__overview_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverviewView"];
                 };
             };
             /** @description Bad Request */

@@ -5,9 +5,11 @@ import type {
   Config,
   EpisodeRow,
   EpisodeView,
+  FindingsView,
   Frames,
   GroupRow,
   GroupView,
+  OverviewView,
   RunInfo,
   RunView,
   Series,
@@ -17,6 +19,7 @@ interface HeldRun {
   name: string;
   info: RunInfo;
   view: RunView;
+  overview: OverviewView;
   metrics: Series[];
   drift: ActionShare[];
   /** All groups in short; the whole ones are some of them. */
@@ -30,8 +33,8 @@ interface HeldReport {
   title: string;
   lead: string;
   version: string;
-  /** Results in sentences, and what limits them. */
-  verdicts: string[];
+  /** The result in words, and what limits it. */
+  verdict: FindingsView | null;
   notes: string[];
   pictures: {
     title: string;
@@ -78,6 +81,8 @@ export function answer(path: string, query: Query): unknown {
   switch (what) {
     case undefined:
       return run.view;
+    case 'overview':
+      return run.overview;
     case 'metrics':
       return run.metrics;
     case 'drift':

@@ -1,5 +1,5 @@
 // A value that the server has, asked for again when the question changes.
-import { useEffect, useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { get, type RunView } from '../api/client';
 import { meet } from './roles';
 
@@ -18,27 +18,33 @@ export function useFetched<T>(path: string | null, query: Query = {}, everyMs = 
   const [state, setState] = useState<Fetched<T> & { asked: string }>({ value: null, error: '', loading: true, asked: '' });
   const asked = path === null ? '' : `${path}?${JSON.stringify(query)}`;
   const [round, setRound] = useState(0);
+  const pending = useRef(false);
   useEffect(() => {
     if (!everyMs) return;
     const timer = window.setInterval(() => {
-      if (!document.hidden) setRound((before) => before + 1);
+      // An answer that takes longer than a round is waited for: asking anew would never get one.
+      if (!document.hidden && !pending.current) setRound((before) => before + 1);
     }, everyMs);
     return () => window.clearInterval(timer);
   }, [everyMs]);
   useEffect(() => {
     if (!asked || path === null) return;
     const control = new AbortController();
+    pending.current = true;
     get<T>(path, query, control.signal).then(
-      (value) =>
+      (value) => {
+        pending.current = false;
         setState((before) =>
           // What has not changed keeps its identity, so that nothing is drawn anew for it.
           before.asked === asked && !before.error && JSON.stringify(before.value) === JSON.stringify(value)
             ? before
             : { value, error: '', loading: false, asked },
-        ),
+        );
+      },
       (error: unknown) => {
-        if (!control.signal.aborted)
-          setState({ value: null, error: error instanceof Error ? error.message : String(error), loading: false, asked });
+        if (control.signal.aborted) return;
+        pending.current = false;
+        setState({ value: null, error: error instanceof Error ? error.message : String(error), loading: false, asked });
       },
     );
     return () => control.abort();

@@ -44,3 +44,10 @@ export function compact(value: number | null | undefined): string {
   if (size >= 1e3) return whole(value);
   return String(Number(value.toPrecision(4))).replace('-', '−');
 }
+
+/** A time in the unit people would choose. */
+export function duration(seconds: number): string {
+  if (seconds < 100) return `${Math.round(seconds)} s`;
+  if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86_400).toFixed(1)} days`;
+}

@@ -154,6 +154,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
           <input type="checkbox" checked={all} onChange={(event) => setAll(event.target.checked)} /> also where both did the same
         </label>
       </div>
+      <p className="small dim">Below what was done stands why it paid {titleOf(traces.actor)}.</p>
       <TurnByTurn first={first} second={second} turns={at} all={all} />
     </div>
   );
@@ -166,7 +167,12 @@ const did = (turn: TraceTurn | undefined): string => (turn ? deed(turn) : 'over'
 
 function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second: BranchTrace; turns: number; all: boolean }) {
   const rows = Array.from({ length: turns }, (_, index) => ({ a: first.turns[index], b: second.turns[index] })).filter(
-    ({ a, b }) => all || did(a) !== did(b) || Boolean(a?.moves.length) || Boolean(b?.moves.length),
+    ({ a, b }) =>
+      all ||
+      did(a) !== did(b) ||
+      Boolean(a?.moves.length) ||
+      Boolean(b?.moves.length) ||
+      Math.abs((a?.own ?? 0) - (b?.own ?? 0)) >= OTHERWISE_PAID,
   );
   if (!rows.length) return <p className="empty">The two did the same up to here.</p>;
   return (
@@ -210,6 +216,11 @@ function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second:
   );
 }
 
+/** Difference in the judged role's reward from which two turns are shown although both did the same. */
+const OTHERWISE_PAID = 0.25;
+/** Most reasons that one turn of a branch shows. */
+const REASONS = 3;
+
 function Done({ turn }: { turn: TraceTurn | undefined }) {
   return (
     <td>
@@ -219,9 +230,16 @@ function Done({ turn }: { turn: TraceTurn | undefined }) {
           <Pay value={turn.paid} />
         </span>
       )}
-      {turn?.moves.map((move) => (
-        <span className="small dim move" key={move.id}>
-          {moved(move)}
+      {turn?.moves
+        .filter(({ name }) => !turn.reasons?.slice(0, REASONS).some(({ text }) => text.startsWith(`${name} `)))
+        .map((move) => (
+          <span className="small dim move" key={move.id}>
+            {moved(move)}
+          </span>
+        ))}
+      {turn?.reasons?.slice(0, REASONS).map(({ text, own }) => (
+        <span className="small dim move" key={text}>
+          <Pay value={own} digits={1} /> {text}
         </span>
       ))}
     </td>

@@ -1,11 +1,12 @@
 // The company in numbers at the turn where the timeline stands.
 import { useDeferredValue, useEffect, useMemo, useState } from 'react';
 import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
-import { dollars, fixed, percent, whole, words } from '../lib/format';
-import { NIGHT, ROLES, titleOf } from '../lib/roles';
+import { dollars, fixed, percent, whole } from '../lib/format';
+import { ROLES } from '../lib/roles';
 import { isExport } from '../lib/exported';
-import { current, seek, setRole, useStore } from '../lib/store';
-import { cumulative, deed, FRAMES_PER_DAY, isLoss, moved, paid, penalties, type World } from '../lib/world';
+import { current, setRole, useStore } from '../lib/store';
+import { cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
+import { Feed } from '../ui/Feed';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
 interface Kpi {
@@ -87,6 +88,7 @@ function KpiRow({ world, seq }: { world: World; seq: number }) {
 
 function Rewards({ world, seq }: { world: World; seq: number }) {
   const parts = useStore((state) => state.config?.parts) ?? [];
+  const meanings = useStore((state) => state.config?.part_meanings) ?? {};
   const chosen = useStore((state) => state.role);
   const sums = useMemo(
     () =>
@@ -108,7 +110,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
             <tr>
               <th scope="col">role</th>
               {parts.map((part) => (
-                <th scope="col" key={part}>
+                <th scope="col" key={part} title={meanings[part]}>
                   {part}
                 </th>
               ))}
@@ -270,91 +272,6 @@ function Product({ world, seq }: { world: World; seq: number }) {
           </dl>
         )}
       </div>
-    </Panel>
-  );
-}
-
-const FEED = 40;
-type Filter = 'all' | 'talk' | 'events' | 'deals';
-
-export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; limit?: number }) {
-  const [filter, setFilter] = useState<Filter>('all');
-  const shown = useMemo(() => {
-    const found: Frame[] = [];
-    for (let index = seq; index > 0 && found.length < limit; index--) {
-      const frame = world.frames[index]!;
-      if (filter === 'talk' && !frame.talk) continue;
-      if (filter === 'events' && !frame.events.length && !frame.notes.length) continue;
-      if (filter === 'deals' && !frame.moves.length) continue;
-      found.push(frame);
-    }
-    return found;
-  }, [world.frames, seq, filter, limit]);
-  return (
-    <Panel
-      title="What happened"
-      tools={
-        <div className="rolebar" role="group" aria-label="Show">
-          {(['all', 'talk', 'events', 'deals'] as const).map((kind) => (
-            <button type="button" key={kind} aria-pressed={filter === kind} onClick={() => setFilter(kind)}>
-              {kind}
-            </button>
-          ))}
-        </div>
-      }
-    >
-      <Scroll label="Turns, newest first" max={430}>
-        <ol className="feed">
-          {shown.map((frame) => (
-            <li key={frame.seq}>
-              <button
-                type="button"
-                className="turn"
-                onClick={() => seek(frame.seq)}
-                title={frame.actor === NIGHT ? 'Go to this night' : `Go to turn ${frame.turn + 1}`}
-              >
-                <RoleBadge role={frame.actor} />
-                <span className={`ellipsis ${frame.valid ? '' : 'bad'}`}>
-                  {frame.actor === NIGHT ? `after day ${frame.day + 1}` : deed(frame)}
-                </span>
-                <Pay value={paid(frame)} />
-              </button>
-              {frame.talk && (
-                <span className="said">
-                  to {frame.talk.to}: “{frame.talk.text}”
-                </span>
-              )}
-              {frame.why && <span className="small bad">{frame.why}</span>}
-              {Object.keys(frame.reflections).length > 0 && (
-                <span className="tag reflect" style={{ justifySelf: 'start' }}>
-                  {Object.keys(frame.reflections).map(titleOf).join(', ')}: reflection
-                </span>
-              )}
-              {frame.moves.map((move) => (
-                <span className={`small ${isLoss(move) ? 'bad' : 'dim'}`} key={move.id}>
-                  {moved(move)}, {dollars(move.price)}/mo
-                </span>
-              ))}
-              {penalties(frame).map(([role, amount]) => (
-                <span className="small bad" key={role}>
-                  penalty {titleOf(role)} {fixed(amount, 1)}
-                </span>
-              ))}
-              {frame.events.map((event) => (
-                <span key={event} className="tag accent" style={{ justifySelf: 'start' }}>
-                  {words(event)}
-                </span>
-              ))}
-              {frame.notes.map((note) => (
-                <span key={note} className="small dim">
-                  {note}
-                </span>
-              ))}
-            </li>
-          ))}
-        </ol>
-        {!shown.length && <p className="empty">Nothing of this kind yet.</p>}
-      </Scroll>
     </Panel>
   );
 }

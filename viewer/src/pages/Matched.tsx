@@ -1,9 +1,11 @@
 // A matched comparison: teams on the same held-out tasks, means and paired differences with their intervals.
+import { useState } from 'react';
 import type { ComparisonView } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { compact } from '../lib/format';
 import { go, link } from '../lib/route';
 import { Choice, Panel, Scroll } from '../ui/small';
+import { Verdict } from '../ui/Verdict';
 
 export const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#9aa3ba'];
 const ALL = 'all';
@@ -20,8 +22,8 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
   const { value, error } = useFetched<ComparisonView>(`comparisons/${encodeURIComponent(name)}`);
   if (error) return <p className="empty bad">{error}</p>;
   if (!value) return <p className="empty">Loading…</p>;
-  const metric = value.metrics.find((one) => one === query.get('metric')) ?? main(value);
-  const featured = value.teams.find((one) => one === query.get('team')) ?? value.teams.at(-1)!;
+  const metric = value.metrics.find((one) => one === (query.get('metric') ?? value.verdict?.metric)) ?? main(value);
+  const featured = value.teams.find((one) => one === (query.get('team') ?? value.verdict?.featured)) ?? value.teams.at(-1)!;
   const change = (next: Record<string, string>): void => go(['comparisons', name], { metric, team: featured, ...next });
   const temperature = Number(value.settings.temperature ?? 0);
   return (
@@ -35,6 +37,7 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
           {value.failed > 0 && <span className="bad"> · {value.failed} episodes failed and are excluded with their pairs</span>}
         </span>
       </div>
+      {value.verdict && <Verdict value={value.verdict} />}
       <ComparisonPanels value={value} metric={metric} featured={featured} change={change} />
     </div>
   );
@@ -53,6 +56,7 @@ export function ComparisonPanels({
 }) {
   return (
     <>
+      <Differences value={value} metric={metric} featured={featured} choose={(team) => change({ team })} />
       <Panel
         title="What the teams reached"
         tools={<Choice label="metric" value={metric} options={value.metrics} onChange={(chosen) => change({ metric: chosen })} />}
@@ -66,9 +70,8 @@ export function ComparisonPanels({
           }))}
         />
       </Panel>
-      <Differences value={value} metric={metric} featured={featured} choose={(team) => change({ team })} />
       <Tests value={value} />
-      <Means value={value} />
+      <Means value={value} featured={featured} />
     </>
   );
 }
@@ -100,8 +103,12 @@ function difference(
 }
 
 const tone = ({ low, high }: Interval): string => (low !== null && low > 0 ? 'good' : high !== null && high < 0 ? 'bad' : '');
-const text = ({ mean: middle, low, high }: Interval): string =>
-  middle === null ? '–' : `${compact(middle)} [${low === null ? '−∞' : compact(low)}, ${high === null ? '∞' : compact(high)}]`;
+const text = ({ mean: middle, low, high }: Interval): string => {
+  if (middle === null) return '–';
+  return low === null || high === null
+    ? `${compact(middle)} (no interval)`
+    : `${compact(middle)} [${compact(low)}, ${compact(high)}]`;
+};
 
 /** Means as dots on their intervals, on one scale. */
 export function Whiskers({
@@ -174,7 +181,7 @@ function Differences({
           zero
           label={`${featured} minus each other team, all tasks`}
           rows={others.map((team) => ({
-            name: `− ${team}`,
+            name: `against ${team}`,
             color: color(team),
             ...difference(value, featured, team, metric, ALL),
           }))}
@@ -189,7 +196,7 @@ function Differences({
                 </th>
                 {others.map((team) => (
                   <th scope="col" className="num" key={team}>
-                    − {team}
+                    against {team}
                   </th>
                 ))}
               </tr>
@@ -255,15 +262,30 @@ function Tests({ value }: { value: ComparisonView }) {
   );
 }
 
-function Means({ value }: { value: ComparisonView }) {
+function Means({ value, featured }: { value: ComparisonView; featured: string }) {
+  const [all, setAll] = useState(false);
+  const teams = [featured, ...value.teams.filter((team) => team !== featured)];
+  const metrics = value.metrics.filter((metric) => all || !NOT_SHOWN.test(metric));
+  const hidden = value.metrics.length - metrics.length;
   return (
-    <Panel title="All metrics" tools={<span className="small dim">mean over all tasks [95 % interval], smallest value</span>}>
+    <Panel
+      title="All metrics"
+      tools={
+        <label className="row small">
+          <input type="checkbox" checked={all} onChange={(event) => setAll(event.target.checked)} />
+          times, tokens and counts{hidden > 0 && ` (${hidden} more)`}
+        </label>
+      }
+    >
+      <p className="small dim">Mean over all tasks [95 % interval], and the smallest value.</p>
       <Scroll label="All metrics">
         <table>
           <thead>
             <tr>
-              <th scope="col">metric</th>
-              {value.teams.map((team) => (
+              <th scope="col" className="sticky">
+                metric
+              </th>
+              {teams.map((team) => (
                 <th scope="col" className="num" key={team}>
                   {team}
                 </th>
@@ -271,12 +293,12 @@ function Means({ value }: { value: ComparisonView }) {
             </tr>
           </thead>
           <tbody>
-            {value.metrics.map((metric) => (
+            {metrics.map((metric) => (
               <tr key={metric}>
-                <th scope="row" className="mono">
+                <th scope="row" className="mono sticky">
                   {metric}
                 </th>
-                {value.teams.map((team) => {
+                {teams.map((team) => {
                   const found = value.means.find((row) => row.team === team && row.metric === metric && row.stratum === ALL);
                   return (
                     <td className="num" key={team}>

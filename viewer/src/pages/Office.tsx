@@ -9,9 +9,10 @@ import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import { Motion } from '../office/motion';
 import type { Stage, StageHost } from '../office/stage';
-import { Panel, Pay, RoleBadge, Sparkline, Waterfall } from '../ui/small';
+import { Panel, Pay, RoleBadge, Sparkline } from '../ui/small';
+import { Feed } from '../ui/Feed';
+import { Reasons } from '../ui/Reasons';
 import { describe } from '../ui/Timeline';
-import { Feed } from './Dashboard';
 
 export default function Office() {
   const world = useStore(current);
@@ -23,9 +24,9 @@ export default function Office() {
       <h1 className="sr">Office</h1>
       <StageView kind={stage} key={stage} />
       <aside className="side stack" aria-label="Inspector">
+        <Feed world={world} seq={seq} limit={20} max={340} />
         <Inspector world={world} seq={seq} />
         <Figures world={world} seq={seq} />
-        <Feed world={world} seq={seq} limit={20} />
       </aside>
     </div>
   );
@@ -146,7 +147,6 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
 
 function Inspector({ world, seq }: { world: World; seq: number }) {
   const role = useStore((state) => state.role);
-  const parts = useStore((state) => state.config?.parts) ?? [];
   const duties = useStore((state) => state.config?.duties) ?? {};
   const mine = useMemo(() => {
     for (let index = seq; index > 0; index--) if (world.frames[index]?.actor === role) return world.frames[index];
@@ -198,15 +198,20 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
         <Reflection texts={now?.reflections[role]} />
         {now?.actor === NIGHT && (
           <>
-            <h3>Night after day {now.day + 1}</h3>
-            <Waterfall parts={now.parts[role] ?? []} names={parts} />
+            <h3 className="row spread">
+              Night after day {now.day + 1} <Pay value={now.rewards[role] ?? 0} />
+            </h3>
+            <Reasons frame={now} whose={role} />
             <Others frame={now} role={role} />
           </>
         )}
         {mine ? (
           <>
-            <h3>
-              Last turn ({mine.turn + 1}): {deed(mine)}
+            <h3 className="row spread">
+              <span>
+                Last turn ({mine.turn + 1}): {deed(mine)}
+              </span>
+              <Pay value={mine.rewards[role] ?? 0} />
             </h3>
             {mine.reasoning && <p className="said">{mine.reasoning}</p>}
             {mine.talk && (
@@ -216,7 +221,7 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
             )}
             {mine.why && <p className="small bad">{mine.why}</p>}
             {(role !== 'customer' || mine.text) && <pre className="block">{mine.text}</pre>}
-            <Waterfall parts={mine.parts[role] ?? []} names={parts} />
+            <Reasons frame={mine} whose={role} />
             <Others frame={mine} role={role} />
           </>
         ) : (
@@ -315,7 +320,7 @@ function Others({ frame, role }: { frame: World['frames'][number]; role: string 
   if (!others.length) return null;
   return (
     <p className="row small">
-      <span className="dim">also paid</span>
+      <span className="dim">effect on others</span>
       {others.map(([other, value]) => (
         <span key={other} className="row" style={{ gap: 4 }}>
           <RoleBadge role={other} /> <Pay value={value} />

@@ -18,6 +18,7 @@ import { ROLES } from '../lib/roles';
 import { act, seek, showLive, useStore } from '../lib/store';
 import { deed, paid, type World } from '../lib/world';
 import { ModelList, PlayerOptions } from '../ui/Players';
+import { Reasons } from '../ui/Reasons';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
 
@@ -549,6 +550,7 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
           {frame.why && <p className="small bad">{frame.why}</p>}
           {!frame.changed && frame.valid && <p className="small dim">It changed nothing.</p>}
           <Waterfall parts={frame.parts[frame.actor] ?? []} names={parts} />
+          <Reasons frame={frame} whose={frame.actor} />
         </div>
       )}
     </Panel>

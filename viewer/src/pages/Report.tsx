@@ -2,6 +2,7 @@
 import { held } from '../lib/exported';
 import { go, link } from '../lib/route';
 import { Panel, Scroll } from '../ui/small';
+import { Verdict } from '../ui/Verdict';
 import { COLORS, ComparisonPanels, Whiskers } from './Matched';
 
 export default function Report({ query }: { query: URLSearchParams }) {
@@ -17,13 +18,7 @@ export default function Report({ query }: { query: URLSearchParams }) {
         <span className="small dim">onthejob {report.version}</span>
       </div>
       {report.lead && <p>{report.lead}</p>}
-      {report.verdicts.length > 0 && (
-        <ul>
-          {report.verdicts.map((sentence) => (
-            <li key={sentence}>{sentence}</li>
-          ))}
-        </ul>
-      )}
+      {report.verdict && <Verdict value={report.verdict} />}
       {report.notes.map((note) => (
         <p key={note}>{note}</p>
       ))}
@@ -54,7 +49,8 @@ export default function Report({ query }: { query: URLSearchParams }) {
         />
       )}
       {report.tables.map((table) => (
-        <Panel key={table.title} title={table.title}>
+        <details className="fold" key={table.title}>
+          <summary>{table.title}</summary>
           <Scroll label={table.title}>
             <table>
               <thead>
@@ -77,7 +73,7 @@ export default function Report({ query }: { query: URLSearchParams }) {
               </tbody>
             </table>
           </Scroll>
-        </Panel>
+        </details>
       ))}
     </div>
   );

@@ -11,15 +11,16 @@ import { Plot, type Line } from '../ui/Plot';
 import { Choice, Panel, RoleBadge, Scroll, Verification } from '../ui/small';
 import { Actions } from './Actions';
 import { Health } from './Health';
+import { Overview } from './Overview';
 import { flat } from './Runs';
 
 const PAGE = 60;
-type View = 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
-const VIEWS: readonly View[] = ['curves', 'groups', 'actions', 'episodes', 'config'];
+type View = 'overview' | 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
+const VIEWS: readonly View[] = ['overview', 'curves', 'groups', 'actions', 'episodes', 'config'];
 
 export default function Run({ name, query }: { name: string; query: URLSearchParams }) {
   const { value: run, error } = useFetched<RunView>(`runs/${encodeURIComponent(name)}`, {}, GROWING_MS);
-  const view = VIEWS.find((one) => one === query.get('view')) ?? 'curves';
+  const view = VIEWS.find((one) => one === query.get('view')) ?? 'overview';
   if (error) return <p className="empty bad">{error}</p>;
   if (!run) return <p className="empty">Loading…</p>;
   return (
@@ -56,6 +57,7 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
           </button>
         ))}
       </div>
+      {view === 'overview' && <Overview name={name} run={run} />}
       {view === 'curves' && <Curves name={name} run={run} />}
       {view === 'groups' && <Groups name={name} run={run} query={query} />}
       {view === 'actions' && <Actions name={name} run={run} />}

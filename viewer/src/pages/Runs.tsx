@@ -1,27 +1,62 @@
 // All recorded runs, and some of them side by side: how they were configured differently, and what came of it.
 import { useMemo, useState } from 'react';
-import { type ComparisonInfo, type RunInfo, type RunView, type Series } from '../api/client';
+import type { ComparisonInfo, NotesView, OutcomeView, RunInfo, RunView, Series } from '../api/client';
 import { GROWING_MS, useFetched } from '../lib/fetching';
-import { bytes, whole } from '../lib/format';
+import { duration, whole } from '../lib/format';
 import { go, link } from '../lib/route';
 import { titleOf } from '../lib/roles';
+import { listed, modelName, ORDERS, type Order } from '../lib/runs';
+import { Star, Tags } from '../ui/Notes';
 import { Plot, type Line } from '../ui/Plot';
 import { Choice, Panel, Scroll, Verification } from '../ui/small';
+import { Word } from '../ui/Verdict';
 
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3'];
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
 const COMPARED = ['reward', 'valid_rate', 'entropy', 'kl', 'frac_reward_zero_std', 'grad_norm'];
 
+const HEADS: readonly (readonly [Order, string, boolean])[] = [
+  ['name', 'name', false],
+  ['status', 'status', false],
+  ['outcome', 'outcome', false],
+  ['env', 'environment', false],
+  ['roles', 'roles', false],
+  ['seconds', 'time', true],
+  ['iteration', 'iteration', true],
+  ['created', 'started (UTC)', false],
+];
+const STATUS: Record<string, string> = { running: 'accent', killed: 'bad' };
+
 export default function Runs({ query }: { query: URLSearchParams }) {
   const { value: runs, error, loading } = useFetched<RunInfo[]>('runs', {}, GROWING_MS);
+  const [written, setWritten] = useState<Record<string, NotesView>>({});
   const chosen = useMemo(() => (query.get('compare') ?? '').split(',').filter(Boolean).slice(0, COLORS.length), [query]);
+  const search = query.get('find') ?? '';
+  const order = ORDERS.find((one) => one === query.get('sort')) ?? 'name';
+  const turned = query.get('turned') === '1';
+  const change = (next: Record<string, string>): void =>
+    go(['runs'], { compare: chosen.join(','), find: search, sort: order, turned: turned ? '1' : '', ...next });
   const toggle = (name: string): void => {
     const next = chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name].slice(-COLORS.length);
-    go(['runs'], { compare: next.join(',') });
+    change({ compare: next.join(',') });
   };
+  const known = (runs ?? []).map((run) => ({ ...run, notes: written[run.name] ?? run.notes }));
+  const rows = listed(known, search, order, turned);
   return (
     <div className="stack">
-      <Panel title="Runs" tools={<span className="small dim">tick up to four to compare them</span>}>
+      <h1 className="sr">Training</h1>
+      <Panel
+        title={`Runs · ${rows.length}`}
+        tools={
+          <span className="row small">
+            <label className="row">
+              find
+              <input type="search" value={search} onChange={(event) => change({ find: event.target.value })} />
+            </label>
+            <span className="dim">tick up to four to compare them</span>
+          </span>
+        }
+      >
         {error && <p className="bad">{error}</p>}
         {loading && !runs && <p className="empty">Loading…</p>}
         {runs && !runs.length && (
@@ -30,7 +65,8 @@ export default function Runs({ query }: { query: URLSearchParams }) {
             viewer with <code className="mono">onthejob view runs/first</code>.
           </p>
         )}
-        {runs && runs.length > 0 && (
+        {runs && runs.length > 0 && !rows.length && <p className="empty">No run contains “{search}”.</p>}
+        {rows.length > 0 && (
           <Scroll label="Runs">
             <table className="runs">
               <thead>
@@ -38,18 +74,30 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                   <th scope="col">
                     <span className="sr">compare</span>
                   </th>
-                  <th scope="col">name</th>
-                  <th scope="col">environment</th>
-                  <th scope="col">created (UTC)</th>
-                  {['iteration', 'groups', 'turns', 'episodes', 'adapters', 'record'].map((name) => (
-                    <th scope="col" className="num" key={name}>
-                      {name}
+                  <th scope="col">
+                    <span className="sr">baseline</span>
+                  </th>
+                  {HEADS.map(([key, title, number]) => (
+                    <th
+                      scope="col"
+                      className={number ? 'num' : ''}
+                      key={key}
+                      aria-sort={key === order ? (turned ? 'descending' : 'ascending') : 'none'}
+                    >
+                      <button
+                        type="button"
+                        className="sort"
+                        onClick={() => change({ sort: key, turned: key === order && !turned ? '1' : '' })}
+                      >
+                        {title}
+                        {key === order && (turned ? ' ▴' : ' ▾')}
+                      </button>
                     </th>
                   ))}
                 </tr>
               </thead>
               <tbody>
-                {runs.map((run) => (
+                {rows.map((run) => (
                   <tr key={run.name}>
                     <td>
                       <input
@@ -60,6 +108,13 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                         disabled={Boolean(run.error)}
                       />
                     </td>
+                    <td>
+                      <Star
+                        run={run.name}
+                        notes={run.notes}
+                        wrote={(notes) => setWritten((before) => ({ ...before, [run.name]: notes }))}
+                      />
+                    </td>
                     <td className="name">
                       {run.error ? (
                         <span title={run.error}>
@@ -68,18 +123,19 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                         </span>
                       ) : (
                         <>
-                          <a href={link(['runs', run.name])}>{run.name}</a> <Verification info={run} />
+                          <a href={link(['runs', run.name])}>{run.name}</a> <Verification info={run} /> <Tags notes={run.notes} />
                         </>
                       )}
                     </td>
+                    <td>{!run.error && <span className={`tag ${STATUS[run.status] ?? ''}`}>{run.status}</span>}</td>
+                    <td>{run.outcome ? <OutcomeCell outcome={run.outcome} /> : <span className="faint">–</span>}</td>
                     <td className="small mono">{run.env || '–'}</td>
-                    <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>
+                    <td className="small" title={modelName(run.model)}>
+                      {run.roles.length > 3 ? `${run.roles.length} roles` : run.roles.join(', ') || '–'}
+                    </td>
+                    <td className="num nowrap">{duration(run.seconds)}</td>
                     <td className="num">{run.last_iteration ?? '–'}</td>
-                    <td className="num">{whole(run.groups)}</td>
-                    <td className="num">{whole(run.turns)}</td>
-                    <td className="num">{whole(run.episodes)}</td>
-                    <td className="num">{whole(run.adapters)}</td>
-                    <td className="num dim">{bytes(run.size_bytes)}</td>
+                    <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>
                   </tr>
                 ))}
               </tbody>
@@ -90,6 +146,19 @@ export default function Runs({ query }: { query: URLSearchParams }) {
       {chosen.length > 0 && <Comparison names={chosen} />}
       <Comparisons />
     </div>
+  );
+}
+
+function OutcomeCell({ outcome }: { outcome: OutcomeView }) {
+  const said = (
+    <>
+      {outcome.text} <span className="dim">{outcome.against}</span>
+    </>
+  );
+  return (
+    <span className="small" title={`${outcome.metric}, ${outcome.comparison || 'evaluations while it was trained'}`}>
+      <Word word={outcome.word} /> {outcome.comparison ? <a href={link(['comparisons', outcome.comparison])}>{said}</a> : said}
+    </span>
   );
 }
 

@@ -1,68 +1,71 @@
 // The bar below every view of a world: where we are in it, and how to move. Live and recorded turns are the same.
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { colorOf, NIGHT, titleOf } from '../lib/roles';
+import { NIGHT, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { link } from '../lib/route';
-import { current, jumpTo, seek, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
-import { deed, frameOf, isLoss, JUMPS, lastFrame, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
-import type { Frame, Seats } from '../api/client';
+import { current, jumpTo, seek, setRole, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
+import { concerned, dayChange, extreme, told } from '../lib/reasons';
+import { dollars, words } from '../lib/format';
+import { deed, isLoss, JUMPS, lastFrame, paid, stops, type Jump } from '../lib/world';
+import type { Frame } from '../api/client';
+import { Because } from './Reasons';
 import { Pay, RoleBadge } from './small';
+import { draw } from './track';
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
 
-/** One bar per turn and night: colour says who, height how much, direction whether it was good. */
-function draw(
-  canvas: HTMLCanvasElement,
-  frames: readonly Frame[],
-  { first, turns }: Pick<Seats, 'first' | 'turns'>,
-  seq: number,
-  marks: readonly number[],
-): void {
-  const width = canvas.clientWidth;
-  const height = canvas.clientHeight;
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  const pen = canvas.getContext('2d');
-  if (!pen) return;
-  const style = getComputedStyle(canvas);
-  const line = style.getPropertyValue('--line-2');
-  const text = style.getPropertyValue('--text');
-  const accent = style.getPropertyValue('--accent');
-  pen.scale(ratio, ratio);
-  const step = width / (lastFrame({ first, turns }) + 1);
-  const middle = height * 0.6;
-  pen.fillStyle = line;
-  for (let day = Math.ceil(first / TURNS_PER_DAY); day * TURNS_PER_DAY - first <= turns; day++) {
-    const x = frameOf(day * TURNS_PER_DAY, first) * step;
-    pen.globalAlpha = day % 5 ? 0.25 : 0.7;
-    pen.fillRect(x, 0, 1, height);
-  }
-  pen.globalAlpha = 1;
-  pen.fillRect(0, middle, width, 1);
-  const scale = (value: number): number => Math.sqrt(Math.min(Math.abs(value), 25) / 25);
-  frames.forEach((frame, index) => {
-    if (!index) return;
-    const value = paid(frame);
-    const size = 3 + scale(value) * (value < 0 ? height - middle - 4 : middle - 9);
-    pen.fillStyle = colorOf(frame.actor);
-    pen.globalAlpha = index <= seq ? 1 : 0.45;
-    const wide = Math.max(step - (step > 3 ? 0.6 : 0), 1);
-    if (value < 0) pen.fillRect(index * step, middle + 1, wide, size);
-    else pen.fillRect(index * step, middle - size, wide, size);
-  });
-  pen.globalAlpha = 1;
-  pen.fillStyle = accent;
-  for (const mark of marks) {
-    const x = (mark + 0.5) * step;
-    pen.beginPath();
-    pen.moveTo(x - 3, 0);
-    pen.lineTo(x + 3, 0);
-    pen.lineTo(x, 5);
-    pen.fill();
-  }
-  pen.fillStyle = text;
-  pen.fillRect((seq + 0.5) * step - 1, 0, 2, height);
+/** Days that have been played, with how the company's value changed in each: where to look. */
+function Days({ frames, seq }: { frames: readonly Frame[]; seq: number }) {
+  const days = useMemo(() => {
+    const ends = new Map<number, number>();
+    frames.forEach((frame, index) => index > 0 && ends.set(frame.day, index));
+    return [...ends].map(([day, end]) => ({ day, end, change: dayChange(frames, end) }));
+  }, [frames]);
+  return (
+    <select
+      className="days"
+      value={days.length ? frames[Math.max(seq, 1)]!.day : ''}
+      disabled={!days.length}
+      aria-label="Day"
+      title="Go to the end of a day"
+      onChange={(event) => seek(days.find(({ day }) => day === Number(event.target.value))!.end)}
+    >
+      {days.map(({ day, change }) => (
+        <option key={day} value={day}>
+          Day {day + 1} {change < 0 ? '▼' : '▲'} {dollars(Math.abs(change))}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** What the pointer is over. */
+function HoverCard({ frame, at }: { frame: Frame; at: number }) {
+  return (
+    <div className="hovercard" style={{ left: `clamp(0px, ${100 * at}% - 150px, 100% - 300px)` }} aria-hidden="true">
+      <p className="row spread">
+        <b>
+          Day {frame.day + 1} · {frame.actor === NIGHT ? 'night' : `${frame.phase}, turn ${frame.turn + 1}`}
+        </b>
+        <Pay value={paid(frame)} />
+      </p>
+      {frame.actor !== NIGHT && (
+        <p className="row small">
+          <RoleBadge role={frame.actor} /> {deed(frame)}
+        </p>
+      )}
+      {frame.events.map((event) => (
+        <span key={event} className="tag accent">
+          {words(event)}
+        </span>
+      ))}
+      <ul className="reasons">
+        {told(frame, 4).map((share) => (
+          <Because key={share.reason.text} share={share} />
+        ))}
+      </ul>
+    </div>
+  );
 }
 
 export function describe(frame: Frame | undefined): string {
@@ -88,6 +91,7 @@ export function Timeline() {
   const [jump, setJump] = useState<Jump>('deal');
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
+  const [hover, setHover] = useState<number | null>(null);
   const frames = world?.frames;
   const marks = useMemo(() => (frames ? stops(frames, jump) : []), [frames, jump]);
   const seats = world?.seats;
@@ -105,6 +109,14 @@ export function Timeline() {
   }, [frames, turns, seq, marks, width, theme]);
 
   const frame = frames?.[seq];
+  const over = hover === null ? undefined : frames?.[hover];
+  const ends = useMemo(() => (frames ? { loss: extreme(frames, -1), gain: extreme(frames, 1) } : {}), [frames]);
+  const toEnd = (at: number | undefined): void => {
+    const found = at === undefined ? undefined : frames?.[at];
+    if (!found) return;
+    jumpTo(found.seq, 'large');
+    if (concerned(found)) setRole(concerned(found));
+  };
   const last = (frames?.length ?? 1) - 1;
   const previous = [...marks].reverse().find((mark) => mark < seq);
   const next = marks.find((mark) => mark > seq);
@@ -123,8 +135,15 @@ export function Timeline() {
           aria-label="Turn"
           aria-valuetext={describe(frame)}
           onChange={(event) => seek(Math.min(Number(event.target.value), last))}
+          onPointerMove={(event) => {
+            const box = event.currentTarget.getBoundingClientRect();
+            const at = Math.floor(((event.clientX - box.left) / box.width) * (seats ? lastFrame(seats) + 1 : 1));
+            setHover(event.pointerType === 'mouse' && at > 0 && at <= last ? at : null);
+          }}
+          onPointerLeave={() => setHover(null)}
         />
         <span className="ring" />
+        {over && seats && <HoverCard frame={over} at={(over.seq + 0.5) / (lastFrame(seats) + 1)} />}
       </div>
       <div className="bar">
         <button
@@ -157,6 +176,7 @@ export function Timeline() {
         >
           <span className={follow ? 'good' : ''}>● {done ? 'end' : 'live'}</span>
         </button>
+        {frames && <Days frames={frames} seq={seq} />}
         <label className="row wide">
           <span className="sr">Turns per second</span>
           <select value={speed} onChange={(event) => setSpeed(Number(event.target.value))} title="Turns per second">
@@ -199,6 +219,26 @@ export function Timeline() {
             ⟩
           </button>
           <span className="small dim nowrap">{marks.length}</span>
+          <button
+            type="button"
+            className="bad"
+            disabled={ends.loss === undefined}
+            onClick={() => toEnd(ends.loss)}
+            aria-label="Biggest loss"
+            title="Go to the turn or night that cost most"
+          >
+            ▼
+          </button>
+          <button
+            type="button"
+            className="good"
+            disabled={ends.gain === undefined}
+            onClick={() => toEnd(ends.gain)}
+            aria-label="Biggest gain"
+            title="Go to the turn or night that paid most"
+          >
+            ▲
+          </button>
         </div>
         {!isExport && !recorded && (
           <a

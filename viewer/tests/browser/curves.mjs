@@ -5,7 +5,7 @@ const POINTS = 100_000;
 const series = await api('runs/long/metrics');
 assert.ok(series.every((one) => one.values.length === POINTS) && series.length === 4);
 await run(async (open) => {
-  const page = await open('/runs/long');
+  const page = await open('/runs/long?view=curves');
   const plots = page.locator('.plot canvas');
   await plots.first().waitFor();
   await becomes(() => plots.count(), 2);

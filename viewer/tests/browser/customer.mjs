@@ -28,7 +28,7 @@ await run(async (open) => {
   const page = await open('/dashboard');
   await page.getByRole('group', { name: 'Show' }).getByRole('button', { name: 'talk' }).click();
   await page.getByRole('slider', { name: 'Turn', exact: true }).fill(String(tells.seq));
-  const newest = page.locator('.feed li').first();
+  const newest = page.locator('.feed > li').first();
   await newest.getByText('Give feedback').waitFor();
   await newest.getByText(`to sales: “${tells.talk.text}”`).waitFor();
 

@@ -32,9 +32,11 @@ assert.ok((await slider.getAttribute('aria-valuetext')).startsWith(described(fra
 await page.getByRole('link', { name: 'Dashboard' }).click();
 await page.getByRole('heading', { name: 'Deals' }).waitFor();
 
-// A run: curves, a group with its arithmetic, an episode as an office.
+// A run: overview, curves, a group with its arithmetic, an episode as an office.
 await page.goto(whole);
 await page.getByRole('heading', { name: /Training \/ office/ }).waitFor();
+await page.getByRole('heading', { name: 'Did training help?' }).waitFor();
+await page.getByRole('button', { name: 'curves', exact: true }).click();
 await page.locator('.plot canvas').first().waitFor();
 await page.getByRole('button', { name: 'groups', exact: true }).click();
 await page

@@ -18,6 +18,7 @@ const pages = [
   '/runs',
   '/runs?compare=first',
   '/runs/first',
+  '/runs/first?view=curves',
   '/runs/first?view=groups',
   '/runs/first?view=actions',
   '/runs/first?view=episodes',

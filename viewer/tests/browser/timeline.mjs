@@ -1,6 +1,10 @@
 // The live feed shows every turn; scrubbing to a turn shows exactly what is recorded of it; the keyboard moves.
 import { api, assert, becomes, described, played, run } from './lib.mjs';
 
+const team = ({ rewards }) => Object.entries(rewards).reduce((sum, [role, paid]) => (role === 'customer' ? sum : sum + paid), 0);
+const sums = ({ amounts }) =>
+  Object.fromEntries(Object.entries(amounts).map(([role, parts]) => [role, parts.reduce((sum, part) => sum + part, 0)]));
+
 await run(async (open) => {
   const page = await open('/dashboard');
   let { frames } = await played();
@@ -52,14 +56,37 @@ await run(async (open) => {
   for (const { seq } of losses) assert.ok(found.includes(seq), `the jump passes over frame ${seq}`);
   const gone = losses[0].moves.find((move) => ['lost', 'churned'].includes(move.after));
   await slider.fill(String(losses[0].seq));
-  await feed.getByText(`${gone.name}: ${gone.before} → ${gone.after}`).waitFor();
+  const said = losses[0].reasons.find((reason) => reason.account === gone.id).text;
+  assert.match(said, new RegExp(`^${gone.name} (churned|was lost) `));
+  await feed.locator('.turn + .reasons').getByText(said).first().waitFor();
   const charged = frames.find((frame) => Object.values(frame.parts).some((line) => line[4] < 0));
   assert.ok(charged, 'no penalty in this company');
   await slider.fill('0');
   await page.getByLabel('What to jump to').selectOption('penalty');
   await page.getByRole('button', { name: 'Next rule broken (penalty)' }).click();
   await becomes(() => slider.inputValue(), String(charged.seq));
-  await feed.locator('li').first().getByText('penalty').waitFor();
+  const rule = charged.reasons.find((reason) => reason.cause === 'rule').text;
+  await feed.locator('.feed > li').first().locator('[data-cause=rule]').getByText(rule).waitFor();
+
+  // "What went wrong on day 12?" One choice goes to its end, where one sentence says it; the reasons there add up to the rewards.
+  const worst = frames.filter((frame) => frame.actor === 'night').sort((a, b) => team(a) - team(b))[0];
+  await page.getByLabel('Day', { exact: true }).selectOption(String(worst.day));
+  await becomes(() => slider.inputValue(), String(worst.seq));
+  const most = worst.reasons.map((reason) => [team({ rewards: sums(reason) }), reason.text]).sort((a, b) => a[0] - b[0])[0];
+  await feed
+    .locator(`[data-day="${worst.day + 1}"]`)
+    .getByText(most[1])
+    .waitFor();
+  await slider.fill('1');
+  await page.getByRole('button', { name: 'Biggest loss' }).click();
+  const cost = (frame) => (frame.actor === 'night' ? team(frame) : (frame.rewards[frame.actor] ?? 0));
+  const least = frames.slice(1).reduce((found, frame) => (cost(frame) < cost(found) ? frame : found));
+  await becomes(() => slider.inputValue(), String(least.seq));
+  await page.locator('.track input').hover({ position: { x: 30, y: 30 } });
+  await page
+    .locator('.hovercard')
+    .getByText(/^Day 1 · /)
+    .waitFor();
 
   // A company that is founded anew replaces the old one, turn by turn.
   await api('reset', { days: 2, seed: 1007, pace_s: 0, playing: true });

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.books import book
 from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import prospects
@@ -21,7 +22,8 @@ NIGHT = "night"
 OnTurn = Callable[[CompanyState, str, Action | None, TurnLog], None]
 """A spectator, which changes nothing. It receives the state after each turn, the actor, the action (None: unusable) and the log;
 after the last turn of a day, whose state is the evening's, it receives the night in the same way: actor `NIGHT`, action None.
-`TurnLog.turn` is the turn, for a night the one before it."""
+`TurnLog.turn` is the turn, for a night the one before it. `TurnLog.before` has the books from before either, so that
+`reasons.reasons(s, log)` can say what was paid for."""
 
 
 def step_watched(
@@ -35,15 +37,20 @@ def step_watched(
     """`Simulator.step` in front of a spectator: turn and night are shown apart, the returned log holds both."""
     if on_turn is None:
         return simulator.step(s, action, before=before)
-    role, evening = simulator.actor(s.turn), []
+    role, evening, books = simulator.actor(s.turn), [], [book(s)]
 
     def at_dusk(log: TurnLog) -> None:
         evening.append(log.split())
+        evening[0].before = books[0]
+        books.append(book(s))
         on_turn(s, role, action, evening[0])
 
     log = simulator.step(s, action, before=before, at_dusk=at_dusk)
+    log.before = books[0]
     if evening:
-        on_turn(s, NIGHT, None, log.since(evening[0]))
+        overnight = log.since(evening[0])
+        overnight.before = books[1]
+        on_turn(s, NIGHT, None, overnight)
     else:
         on_turn(s, role, action, log)
     return log

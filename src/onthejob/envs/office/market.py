@@ -8,7 +8,7 @@ against the gates (`onthejob office gates`). What flows between two days is in `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from onthejob.envs.office.company_state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, CompanyState
 
@@ -26,6 +26,8 @@ VESTING_DAYS = (10, 30, 90)
 """Days over which that share is paid. Were it ten for all, long contracts would pay Sales three times as much for less value."""
 LEAD_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
 """What an open lead of each stage is worth at the end of a branch, in months of its price."""
+DEAL_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
+"""Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
 BASE_CONVERSION = 0.02
 """Share of visitors who sign up, where no one works on the funnel."""
 CONTRACTOR_DAYS = 7
@@ -149,10 +151,10 @@ def deal_worth(a: Account) -> float:
     return 9.0 * a.price * TIER_DISCOUNT[a.tier]
 
 
-def retained_value(s: CompanyState) -> int:
-    """Expected cents that today's contracts still pay within twelve months, under today's hazard."""
+def retained_value(s: CompanyState, accounts: Sequence[Account] | None = None) -> int:
+    """Expected cents that the contracts of `accounts` (default: all) still pay within twelve months, under today's hazard."""
     day, total = s.day, 0.0
-    for a in s.accounts:
+    for a in s.accounts if accounts is None else accounts:
         if a.stage != WON:
             continue
         survive = (1.0 - churn_hazard(s, a)) ** 30
@@ -179,12 +181,12 @@ def lead_value(s: CompanyState) -> int:
     return int(sum(a.price * LEAD_MONTHS[a.stage] for a in s.leads()))
 
 
-def liabilities(s: CompanyState) -> int:
-    """Cents owed: refunds expected from prepaid contracts. Wages are paid every night, so nothing of them is."""
+def liabilities(s: CompanyState, accounts: Sequence[Account] | None = None) -> int:
+    """Cents owed to `accounts` (default: all): refunds expected from prepaid contracts. Wages are paid every night."""
     day = s.day
     refunds = sum(
         a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
-        for a in s.accounts
+        for a in (s.accounts if accounts is None else accounts)
         if a.stage == WON and a.tier > 0
     )
     return int(refunds)

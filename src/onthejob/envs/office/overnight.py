@@ -6,7 +6,7 @@ Rewards are not decided here: the night reports what happened to the `TurnLog`.
 from __future__ import annotations
 
 from onthejob.envs.office import events
-from onthejob.envs.office.company_state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, CompanyState, Stage
+from onthejob.envs.office.company_state import BLOCKABLE, FOCI, SEGMENTS, TURNS_PER_DAY, WON, Account, CompanyState, Stage
 from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
@@ -108,13 +108,11 @@ def _arrivals(s: CompanyState, key: int, log: TurnLog) -> None:
     room = min(MOST_A_DAY, max(0, MOST_OPEN - open_leads))
     s.luck -= poisson_mean(mean, room) * LEAD_WORTH
     for slot in range(min(count, room)):
-        arrive(s, key, slot, theme=theme)
+        log.stage("lead", arrive(s, key, slot, theme=theme))
         s.luck += LEAD_WORTH
-        log.stage("lead")
     if s.inquiry:
         s.inquiry -= 1
-        arrive(s, key, INQUIRY_SLOT, large=True)
-        log.stage("lead")
+        log.stage("lead", arrive(s, key, INQUIRY_SLOT, large=True))
 
 
 def _accounts(s: CompanyState, key: int, log: TurnLog) -> None:
@@ -130,15 +128,15 @@ def _accounts(s: CompanyState, key: int, log: TurnLog) -> None:
                 s.lost += 1
                 log.departure(a, Stage.LOST, Loss.SILENCE if idle >= LOST_DAYS else Loss.DEADLINE)
                 if a.stage == Stage.LEAD:  # no one ever worked on it, so it was not worth its credit
-                    log.penalty("sales", STALE_LEAD)
+                    log.penalty("sales", STALE_LEAD, "unworked lead", a)
                     if a.id >= FIRST_ID:  # those of the first morning have paid none
-                        log.stage("lead", -1.0)
+                        log.stage("lead", a, -1.0)
                 else:
-                    log.stage("closed_lost")
-                    log.repay(a.stage)
+                    log.stage("closed_lost", a)
+                    log.repay(a)
                 continue
             if idle >= STALE_DAYS:
-                log.penalty("sales", STALE_LEAD)
+                log.penalty("sales", STALE_LEAD, "stale lead", a)
             keep.append(a)
             continue
         silence = (s.turn - a.contact) / TURNS_PER_DAY
@@ -157,10 +155,11 @@ def _accounts(s: CompanyState, key: int, log: TurnLog) -> None:
         if leaves:
             refund = int(a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - s.day) / 30.0 * 0.5) if a.tier else 0
             pay(s, "refunds", -refund)
-            log.stage("churned")
+            log.book(a, -refund)
+            log.stage("churned", a)
             if a.rewarded and a.won_day >= 0:
-                log.clawback(TIER_MULTIPLIER[a.tier] * (1.0 - a.vest_left))
-                log.repay(a.stage)
+                log.clawback(a, TIER_MULTIPLIER[a.tier] * (1.0 - a.vest_left))
+                log.repay(a)
             s.churned += 1
             log.departure(a, Stage.CHURNED, Loss.UNHAPPY)
             s.morale = max(0.0, s.morale - 0.015)
@@ -168,16 +167,18 @@ def _accounts(s: CompanyState, key: int, log: TurnLog) -> None:
         if a.vest_left > 0.0:
             part = min(a.vest_left, TIER_VESTS[a.tier] / VESTING_DAYS[a.tier])
             a.vest_left -= part
-            log.stage("closed_won", TIER_MULTIPLIER[a.tier] * part)
+            log.vest(a, TIER_MULTIPLIER[a.tier] * part)
         if a.paid_until <= s.day:
             months = TIER_MONTHS[a.tier]
-            pay(s, "subscriptions", int(a.price * TIER_DISCOUNT[a.tier] * months))
+            fee = int(a.price * TIER_DISCOUNT[a.tier] * months)
+            pay(s, "subscriptions", fee)
+            log.book(a, fee)
             a.paid_until += 30 * months
         keep.append(a)
     s.accounts = keep
     s.base_sat += 0.02 * (0.3 + 0.4 * stability - s.base_sat)
     if s.updated_day != s.day - 1:
-        log.penalty("sales", NO_PIPELINE_WORK)
+        log.penalty("sales", NO_PIPELINE_WORK, "idle pipeline")
 
 
 def _product(s: CompanyState, key: int) -> None:
@@ -216,7 +217,7 @@ def _people(s: CompanyState, key: int, log: TurnLog) -> None:
         s.focus_left -= 1
         if not s.okr_met and okr_progress(s) >= 1.0:
             s.okr_met = True
-            log.effect("key result reached")
+            log.effect("key result reached", FOCI[s.focus])
             s.morale = min(1.0, s.morale + 0.04)
 
 

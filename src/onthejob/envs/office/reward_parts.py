@@ -7,6 +7,7 @@ pay nothing), `action` pays effects (never the attempt), `collaboration` pays wh
 `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
 
 A new effect is a row of `EFFECTS`; the handler of the action that causes it (`handlers/`) calls `TurnLog.effect` with its name.
+Every payment keeps what it is for (`Payment`), and `reward_reasons` puts that into words for those who ask.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onthejob.envs.office.company_state import FOCI, Account, CompanyState, Stage
+from onthejob.envs.office.books import Book
+from onthejob.envs.office.company_state import FOCI, Account, CompanyState, Piece, Stage
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 
 PARTS: tuple[str, ...] = ("stage", "kpi", "action", "collaboration", "penalty", "base")
+MEANINGS: MappingProxyType[str, str] = MappingProxyType({
+    "stage": "An account arrived, advanced, signed or left. The reward of a signature is paid over time, and taken back when the "
+             "customer leaves.",
+    "kpi": "A key figure of the company changed, most of all its value. What rises and falls again pays nothing.",
+    "action": "The action achieved a result: a release, a cleared blocker, a published piece, a reached key result.",
+    "collaboration": "One role used the work of another or met its request. Both are paid.",
+    "penalty": "A rule was broken: an invalid reply, a neglected lead, a promise of what has not shipped.",
+    "base": "The action changed something. Repeating it on the same day pays less.",
+})  # fmt: skip
+"""Part -> its meaning, for pages and terminals."""
 ORDER = tuple(str(role) for role in Role)
 _STAGE, _KPI, _ACTION, _COLLAB, _PENALTY, _BASE = range(len(PARTS))
 
@@ -133,10 +145,31 @@ class Departure(NamedTuple):
     reason: Loss
 
 
+class Payment(NamedTuple):
+    """One entry of the rewards, with what it is for."""
+
+    part: int
+    """Index into `PARTS`."""
+    kind: str
+    """A transition (`STAGE_TABLE`), an effect, a use, or one of `vested`, `clawback`, `repaid`, `crisis`, `base` and the names of
+    penalties."""
+    about: Account | Piece | str
+    row: tuple[float, ...]
+    """Reward per role, in `ORDER`, before `scale`."""
+    scale: float
+
+
+UNIT = tuple(tuple(float(role == other) for other in ORDER) for role in ORDER)
+"""Role index -> the row of a payment to this role alone."""
+
+
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("after", "changed", "departures", "earned", "lines", "notes", "paid", "said", "state", "turn")
+    __slots__ = (
+        "after", "before", "booked", "changed", "departures", "earned", "lines", "moved", "notes", "paid", "payments", "said",
+        "state", "turn",
+    )  # fmt: skip
 
     def __init__(self, state: CompanyState) -> None:
         self.state = state
@@ -148,6 +181,14 @@ class TurnLog:
         """Public facts of the turn, for the record and the memories."""
         self.departures: list[Departure] = []
         """Accounts that left. They are no longer in `state`."""
+        self.payments: list[tuple[int, str, Account | Piece | str, tuple[float, ...], float]] = []
+        """What was paid, but the change of the KPIs, as the fields of a `Payment`, which few look at."""
+        self.moved: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
+        """KPIs before and after, for each time that their change was paid."""
+        self.booked: list[tuple[Account, int]] = []
+        """Cents that accounts paid, or were refunded."""
+        self.before: Book | None = None
+        """The books before the turn; only a turn in front of a spectator has them."""
         self.changed = False
         """The action achieved something."""
         self.said: tuple[str, str] | None = None
@@ -165,6 +206,8 @@ class TurnLog:
         part.turn, part.changed, part.said, part.earned = self.turn, self.changed, self.said, self.earned
         part.lines = [list(line) for line in self.lines]
         part.notes, part.departures = list(self.notes), list(self.departures)
+        part.payments, part.moved, part.booked = list(self.payments), list(self.moved), list(self.booked)
+        part.before = self.before
         part.paid = part.rewards()
         return part
 
@@ -174,6 +217,8 @@ class TurnLog:
         rest.changed, rest.said, rest.earned = False, None, 0.0
         rest.lines = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(self.lines, part.lines, strict=True)]
         rest.notes, rest.departures = self.notes[len(part.notes) :], self.departures[len(part.departures) :]
+        rest.payments, rest.moved = self.payments[len(part.payments) :], self.moved[len(part.moved) :]
+        rest.booked = self.booked[len(part.booked) :]
         rest.paid = rest.rewards()
         return rest
 
@@ -185,32 +230,36 @@ class TurnLog:
         """Remember a line for the record."""
         self.notes.append(text)
 
-    def stage(self, kind: str, scale: float = 1.0) -> None:
-        """Credit one transition to all roles."""
-        for line, value in zip(self.lines, STAGE_TABLE[kind], strict=True):
-            if value:
-                line[_STAGE] += scale * value
+    def book(self, account: Account, cents: int) -> None:
+        """Remember what an account paid, negative for a refund."""
+        self.booked.append((account, cents))
 
-    def clawback(self, scale: float) -> None:
+    def stage(self, kind: str, account: Account, scale: float = 1.0) -> None:
+        """Credit one transition of `account` to all roles."""
+        self._pay(_STAGE, kind, account, STAGE_TABLE[kind], scale)
+
+    def vest(self, account: Account, scale: float) -> None:
+        """Pay a part of a closing reward, because the customer stays."""
+        self._pay(_STAGE, "vested", account, STAGE_TABLE["closed_won"], scale)
+
+    def clawback(self, account: Account, scale: float) -> None:
         """Take back what a churned customer's closing reward had vested."""
-        self.stage("closed_won", -scale)
+        self._pay(_STAGE, "clawback", account, STAGE_TABLE["closed_won"], -scale)
 
-    def repay(self, stage: int) -> None:
-        """Take back what a deal's progress up to `stage` had paid: lost or left, all of it was an advance."""
-        for kind in ADVANCES[:stage]:
-            self.stage(kind, -1.0)
+    def repay(self, account: Account) -> None:
+        """Take back what a deal's progress up to its stage had paid: lost or left, all of it was an advance."""
+        for kind in ADVANCES[: account.stage]:
+            self._pay(_STAGE, "repaid", account, STAGE_TABLE[kind], -1.0)
 
-    def effect(self, kind: str) -> None:
+    def effect(self, kind: str, about: Account | Piece | str) -> None:
         """Pay what an action achieved, by `EFFECTS`."""
-        for line, value in zip(self.lines, EFFECTS[kind], strict=True):
-            if value:
-                line[_ACTION] += value
+        self._pay(_ACTION, kind, about, EFFECTS[kind], 1.0)
 
-    def penalty(self, role: str, value: float) -> None:
+    def penalty(self, role: str, value: float, kind: str, about: Account | str = "") -> None:
         """Charge `value` > 0."""
-        self.lines[ORDER.index(role)][_PENALTY] -= value
+        self._pay_one(_PENALTY, kind, about, ORDER.index(role), -value)
 
-    def collaboration(self, maker: str, user: str, artefact: int, use: str) -> None:
+    def collaboration(self, maker: str, user: str, artefact: int, use: str, about: Account | Piece | str) -> None:
         """Pay both sides, by `USES`, when `user` used something of `maker`: once per pair, at most three a day for each role."""
         s = self.state
         pair = artefact * 64 + ORDER.index(maker) * 8 + ORDER.index(user)
@@ -221,23 +270,35 @@ class TurnLog:
             paid = s.collab_day.get(role, 0)
             if paid < COLLAB_CAP:
                 s.collab_day[role] = paid + 1
-                self.lines[ORDER.index(role)][_COLLAB] += USES[use]
+                self._pay_one(_COLLAB, use, about, ORDER.index(role), USES[use])
 
     def base(self, role: str, key: str) -> None:
         """The small constant for an action that changed something; identical repeats within a day decay to nothing."""
         seen = self.state.daily.get(key, 0)
         self.state.daily[key] = seen + 1
-        self.lines[ORDER.index(role)][_BASE] += BASE[min(seen, len(BASE) - 1)]
+        self._pay_one(_BASE, "base", "", ORDER.index(role), BASE[min(seen, len(BASE) - 1)])
 
     def crisis(self, role: str, action_type: str, satisfaction: float) -> None:
         """Churn prevention pays in proportion to the gap, so that holding satisfaction low does not beat raising it."""
         bonus = CRISIS_TABLE.get((role, action_type))
         if bonus is not None and satisfaction < CRISIS_SATISFACTION:
-            self.lines[ORDER.index(role)][_ACTION] += bonus * (CRISIS_SATISFACTION - satisfaction) / CRISIS_SATISFACTION
+            value = bonus * (CRISIS_SATISFACTION - satisfaction) / CRISIS_SATISFACTION
+            self._pay_one(_ACTION, "crisis", f"{satisfaction:.0%}", ORDER.index(role), value)
+
+    def _pay(self, part: int, kind: str, about: Account | Piece | str, row: tuple[float, ...], scale: float) -> None:
+        self.payments.append((part, kind, about, row, scale))
+        for line, value in zip(self.lines, row, strict=True):
+            if value:
+                line[part] += scale * value
+
+    def _pay_one(self, part: int, kind: str, about: Account | Piece | str, role: int, value: float) -> None:
+        self.payments.append((part, kind, about, UNIT[role], value))
+        self.lines[role][part] += value
 
     def kpis(self, before: tuple[float, ...], after: tuple[float, ...]) -> None:
         """Pay the change of each role's potential."""
         self.after = after
+        self.moved.append((before, after))
         lines = self.lines
         for driven, old, new in zip(_DRIVEN, before, after, strict=True):
             if old != new:

@@ -13,7 +13,7 @@ from onthejob.envs.office.handlers import Handler, HandlerContext, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
 from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
-from onthejob.envs.office.market import company_value, efficacy, okr_progress
+from onthejob.envs.office.market import DEAL_WEIGHT, company_value, efficacy, okr_progress
 from onthejob.envs.office.new_company import found
 from onthejob.envs.office.overnight import night
 from onthejob.envs.office.reward_parts import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, VAPORWARE, TurnLog
@@ -23,8 +23,6 @@ from onthejob.envs.office.vaporware import PromiseReader, Registry
 from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
-DEAL_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
-"""Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -165,7 +163,7 @@ class Simulator:
             pass
         elif action is None:
             s.invalid += 1
-            log.penalty(role, INVALID)
+            log.penalty(role, INVALID, "invalid reply")
         else:
             self._execute(s, role, action, key, log)
         s.acted[role] = action.action_type if action is not None else ""
@@ -227,8 +225,8 @@ class Simulator:
             log.crisis(role, action.action_type, satisfaction)
         if action.message_to:
             self._talk(s, role, action)
-        if self._breaks(s, role, written):
-            self._charge(s, role, action, log)
+        if promised := self._promised(s, role, written):
+            self._charge(s, role, action, log, promised)
 
     def _talk(self, s: CompanyState, role: str, action: Action) -> None:
         """Deliver one message: to its addressee with a copy to the CEO, in the standup also to the shared board."""
@@ -245,22 +243,26 @@ class Simulator:
             s.shared.append([s.turn, role, text])
 
     def _breaks(self, s: CompanyState, role: str, action: Action) -> bool:
-        """True for vaporware: what the action publishes promises a feature that has not shipped."""
+        """True for vaporware."""
+        return bool(self._promised(s, role, action))
+
+    def _promised(self, s: CompanyState, role: str, action: Action) -> frozenset[str]:
+        """Vaporware: features that have not shipped and that what the action publishes promises."""
         written = role == "content" or action.action_type == "WRITE_DOCS"
         texts = [action.target, *map(str, action.parameters.values())] if written else []
         if action.message_to == "customer" or (action.message_to == "all" and written):
             texts.append(action.message)
         if not any(self.registry.scan(text) for text in texts):
-            return False
+            return frozenset()
         shipped = frozenset(spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0)
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
-        return bool(self.registry.violations(texts, shipped, committed))
+        return self.registry.violations(texts, shipped, committed)
 
-    def _charge(self, s: CompanyState, role: str, action: Action, log: TurnLog) -> None:
+    def _charge(self, s: CompanyState, role: str, action: Action, log: TurnLog, promised: frozenset[str]) -> None:
         """A promise that is not kept costs 5, once per piece."""
         piece = worked_on(s, action) if role == "content" and role not in s.blockers else None
         if piece is None or not piece.vapor:
-            log.penalty(role, VAPORWARE)
+            log.penalty(role, VAPORWARE, "vaporware", ", ".join(sorted(promised)))
         if piece is not None:
             piece.vapor = True
 

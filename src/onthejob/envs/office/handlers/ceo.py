@@ -76,7 +76,7 @@ def approve_initiative(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     account = next(x for x in s.accounts if x.name == a.target)
     account.approved = True
     if account.name in _asked(s, within=CREDIT_FOR):
-        now.log.collaboration("sales", "ceo", 1000 + account.id, "deal approved on request")
+        now.log.collaboration("sales", "ceo", 1000 + account.id, "deal approved on request", account)
     return True
 
 

@@ -45,10 +45,12 @@ def _publish(s: CompanyState, piece: Piece, now: HandlerContext) -> None:
     visits = (60.0, 0.0, 24.0, 0.0, 12.0)[piece.kind] * (0.5 + 3.0 * demand) * min(1.3, now.e)
     s.content_stock += visits
     if visits > 0:
-        now.log.effect("piece published")
+        now.log.effect("piece published", piece)
     feature = shipped_for(s, piece.topic)
     if feature >= 0:
-        now.log.collaboration("dev", "content", 4000 + feature * 8 + piece.kind, "feature written about")
+        now.log.collaboration(
+            "dev", "content", 4000 + feature * 8 + piece.kind, "feature written about", s.catalogue[feature].name
+        )
     if piece.kind == 3:  # an email sequence wakes leads that wait for an answer
         for lead in s.accounts:
             if lead.stage < Stage.WON and lead.pain == piece.topic and lead.known:

@@ -46,8 +46,7 @@ def refer_lead(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     if not happy or s.day - s.referral_day < REFERRAL_COOLDOWN:
         return False
     s.referral_day = s.day
-    arrive(s, now.key, REFERRAL_SLOT, referred=True)
-    now.log.stage("lead")
+    now.log.stage("lead", arrive(s, now.key, REFERRAL_SLOT, referred=True))
     return True
 
 

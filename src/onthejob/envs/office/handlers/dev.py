@@ -58,11 +58,11 @@ def ship_release(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     for account in s.customers():
         if account.pain == CATALOGUE[i].pain:
             account.sat = min(1.0, account.sat + 0.12 * CATALOGUE[i].fit)
-    now.log.effect("release shipped")
+    now.log.effect("release shipped", a.target)
     s.shared.append([s.turn, "dev", f"shipped {a.target}"])
     for sender, wanted in heard(s, "dev", "need", within=CREDIT_FOR):
         if wanted == PAINS[CATALOGUE[i].pain]:
-            now.log.collaboration(sender, "dev", 2000 + i, "feature built on request")
+            now.log.collaboration(sender, "dev", 2000 + i, "feature built on request", sender)
     return True
 
 

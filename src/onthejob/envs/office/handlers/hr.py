@@ -32,7 +32,7 @@ def track_okrs(s: CompanyState, a: Action, now: HandlerContext) -> bool:
 def resolve_blocker(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Clear what blocks a role."""
     del s.blockers[a.target]
-    now.log.effect("blocker cleared")
+    now.log.effect("blocker cleared", a.target)
     return True
 
 

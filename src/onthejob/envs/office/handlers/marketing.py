@@ -40,7 +40,7 @@ def launch_campaign(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     for piece in s.pieces:
         if piece.topic == theme and piece.left == 0 and not piece.vapor and s.day - piece.day <= 7:
             carried = 1.25
-            now.log.collaboration("content", "marketing", 3000 + piece.id, "content carries a campaign")
+            now.log.collaboration("content", "marketing", 3000 + piece.id, "content carries a campaign", piece)
             break
     lag = 2 + int(3 * draw(now.key, Sub.CAMPAIGN_LAG, theme, s.turn))
     for i, wants in enumerate(s.demand):
@@ -76,7 +76,7 @@ def research_market(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     if s.researched[i] >= 0:
         return False
     s.researched[i] = max(range(len(PAINS)), key=lambda p: s.demand[i][p])
-    now.log.effect("segment researched")
+    now.log.effect("segment researched", a.target)
     return True
 
 

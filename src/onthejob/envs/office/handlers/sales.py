@@ -76,7 +76,7 @@ def qualify_lead(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     lead.known = True
     s.luck += SIZE_GAP * (lead.price - usual_price(s, lead))
     lead.stage = int(Stage.QUALIFIED)
-    now.log.stage("qualified")
+    now.log.stage("qualified", lead)
     return True
 
 
@@ -96,10 +96,10 @@ def run_demo(s: CompanyState, a: Action, now: HandlerContext) -> bool:
         ),
     )
     lead.stage = int(Stage.DEMO)
-    now.log.stage("demo")
+    now.log.stage("demo", lead)
     for piece in s.pieces:
         if piece.left == 0 and piece.topic == lead.pain and not piece.vapor:
-            now.log.collaboration("content", "sales", 3000 + piece.id, "content helps a demo")
+            now.log.collaboration("content", "sales", 3000 + piece.id, "content helps a demo", piece)
             break
     return True
 
@@ -110,7 +110,7 @@ def send_proposal(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     _touch(s, lead, 0.05)
     lead.tier = TIERS.index(a.parameters.get("tier") or TIERS[0])
     lead.stage = int(Stage.PROPOSAL)
-    now.log.stage("proposal")
+    now.log.stage("proposal", lead)
     return True
 
 
@@ -125,13 +125,15 @@ def close_deal(s: CompanyState, a: Action, now: HandlerContext) -> bool:
         lead.stage = int(Stage.WON)
         lead.won_day, lead.sat = s.day, min(0.9, 0.55 + 0.15 * lead.demo + 0.1 * lead.warmth)
         months = TIER_MONTHS[lead.tier]
-        pay(s, "subscriptions", int(lead.price * TIER_DISCOUNT[lead.tier] * months))
+        fee = int(lead.price * TIER_DISCOUNT[lead.tier] * months)
+        pay(s, "subscriptions", fee)
+        now.log.book(lead, fee)
         lead.paid_until = s.day + 30 * months
         s.won += 1
         s.morale = min(1.0, s.morale + 0.02)
         if not lead.rewarded:
             lead.rewarded, lead.vest_left = True, TIER_VESTS[lead.tier]
-            now.log.stage("closed_won", TIER_MULTIPLIER[lead.tier] * (1.0 - TIER_VESTS[lead.tier]))
+            now.log.stage("closed_won", lead, TIER_MULTIPLIER[lead.tier] * (1.0 - TIER_VESTS[lead.tier]))
         lead.settle()
         s.shared.append([s.turn, "sales", "won a deal"])
         return True
@@ -144,8 +146,8 @@ def close_deal(s: CompanyState, a: Action, now: HandlerContext) -> bool:
         s.lost += 1
         now.log.departure(lead, Stage.LOST, Loss.REFUSED)
         s.morale = max(0.0, s.morale - 0.02)
-        now.log.stage("closed_lost")
-        now.log.repay(lead.stage)
+        now.log.stage("closed_lost", lead)
+        now.log.repay(lead)
     return False
 
 

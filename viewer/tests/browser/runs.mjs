@@ -1,0 +1,47 @@
+// The list of runs and a run's first page: the outcome is that of the record, found in one click; notes are kept over a reload.
+import { api, assert, becomes, run } from './lib.mjs';
+
+const rows = await api('runs');
+const overview = await api('runs/office/overview');
+await run(async (open) => {
+  const page = await open('/runs');
+  const table = page.getByRole('region', { name: 'Runs', exact: true });
+  await becomes(() => table.getByRole('row').count(), rows.length + 1);
+  assert.match(await table.getByRole('row', { name: /office/ }).innerText(), /better\s+\+.*against start/);
+  // Found by a word of another column; the address keeps it.
+  await page.getByRole('searchbox', { name: 'find' }).fill('claw');
+  await becomes(() => table.getByRole('row').count(), rows.filter((row) => JSON.stringify(row).includes('claw')).length + 1);
+  assert.match(page.url(), /find=claw/);
+  await page.getByRole('searchbox', { name: 'find' }).fill('');
+  await table.getByRole('button', { name: 'outcome' }).click();
+  await becomes(async () => (await table.getByRole('row').nth(1).innerText()).includes('office'), true);
+  // A star puts a run first, and outlives the page.
+  await table.getByRole('button', { name: 'first is a baseline' }).click();
+  await becomes(async () => (await table.getByRole('row').nth(1).innerText()).includes('first'), true);
+  await becomes(async () => (await api('runs')).find((row) => row.name === 'first').notes.star, true);
+
+  await table.getByRole('link', { name: 'office', exact: true }).click();
+  await page.getByRole('heading', { name: 'Did training help?' }).waitFor();
+  const said = await page.locator('.verdict').innerText();
+  for (const line of overview.verdict.lines)
+    assert.ok(said.replace(/\s+/g, ' ').includes(line.text.replace(/\s+/g, ' ')), line.text);
+  await page.getByRole('button', { name: 'add tags or a note' }).click();
+  await page.getByRole('textbox', { name: 'tags, separated by commas' }).fill(`${'x'.repeat(41)}`);
+  await page.getByText('A tag has at most 40 characters').waitFor();
+  assert.ok(await page.getByRole('button', { name: 'Keep' }).isDisabled());
+  await page.getByRole('textbox', { name: 'tags, separated by commas' }).fill('talk, slow');
+  await page.getByRole('textbox', { name: 'note', exact: true }).fill('the one to show');
+  await page.getByRole('button', { name: 'Keep' }).click();
+  await page.getByText('the one to show').waitFor();
+  await becomes(async () => (await api('runs')).find((row) => row.name === 'office').notes, {
+    tags: ['talk', 'slow'],
+    note: 'the one to show',
+    star: false,
+  });
+  await page.reload();
+  await page.getByText('the one to show').waitFor();
+  // The first telling group opens whole.
+  await page.locator('.telling a').first().click();
+  await page.getByRole('heading', { level: 1 }).waitFor();
+  assert.match(page.url(), /runs\/office\/group\?key=/);
+});
