@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "record": set(),
     "learn": {"models", "plugins"},
     "rollout": {"models", "scale"},
-    "scale": {"serve"},
+    "scale": {"serve", "learn", "models"},
     "serve": {"models", "learn", "record"},
     "evaluate": {"models", "rollout", "record", "learn"},
     "testing": {"envs", "models", "rollout"},

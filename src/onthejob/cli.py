@@ -147,6 +147,15 @@ COMMANDS: dict[str, CommandEntry] = {
     "adapters import": CommandEntry("adapters", "Import", "Take in an adapter made by PEFT, TRL or Unsloth."),
     "adapters push": CommandEntry("share", "Push", "Upload adapters to the Hub, with a card of base, recipe and evaluation."),
     "adapters pull": CommandEntry("share", "Pull", "Download adapters that were pushed, and check their digests."),
+    "scale plan": CommandEntry(
+        "scale_plan",
+        "ScalePlan",
+        "Show who would sit where in a run on several processes or nodes, and what is wrong on each node.",
+        configurable=True,
+        places=True,
+        env="office",
+    ),
+    "scale doctor": CommandEntry("scale_plan", "ScaleDoctor", "Check what this machine offers as a node of a Ray cluster."),
     "sandbox doctor": CommandEntry("sandbox", "SandboxDoctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": CommandEntry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }

@@ -12,13 +12,15 @@ continues bit for bit (on the CPU) from its last committed iteration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import TrainingError
 from onthejob.learn.advantage import count_signals, estimate
 from onthejob.rollout.collect import Collection
 from onthejob.rollout.judge import add_opinion
+from onthejob.rollout.play import each
 from onthejob.train.clock import Clock
 from onthejob.train.fruitless import check_fruitful, check_updated
 from onthejob.train.reached import remember
@@ -27,7 +29,10 @@ from onthejob.train.reports import IterationReport, TrainResult
 from onthejob.train.rollouts import Rollouts
 from onthejob.train.start import begin
 from onthejob.train.state import LoopState, Setup, evaluate, publish, share_state
-from onthejob.types import StopReason
+from onthejob.types import Learner, StopReason
+
+if TYPE_CHECKING:
+    from onthejob.learn.learner import UpdateMetrics
 
 
 def train(setup: Setup, *, resume: bool = False) -> TrainResult:
@@ -79,26 +84,31 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
             # 3 Advantages, once: these are trained on and recorded.
             estimates = {group.key: estimate(group, config.advantage) for group in played.groups}
 
-            updates: dict[str, Updated] = {}
+            # 4 Collate: the tokens of the groups of each adapter, with their advantages. Rows that nothing teaches are none.
+            taught, batches = {}, {}
             for lead, members in setup.adapter_sets.items():  # one role each, where none share an adapter
-                # 4 Collate: the tokens of their groups, each with its advantage.
                 own = [group for role in members for group in played.groups if group.actor == role]
-                taught = [estimates[group.key] for group in own]
-                batches = [] if config.dry_run else learner.collate(own, [one.advantages for one in taught])
-                if not batches:
-                    continue
+                taught[lead] = [estimates[group.key] for group in own]
+                if not config.dry_run:
+                    batches[lead] = learner.collate(own, [one.advantages for one in taught[lead]])
+            leads = [lead for lead in batches if batches[lead]]
 
-                # 5 Loss: forward, loss, backward and optimizer step. An update whose numbers went wrong is taken back.
-                before, kept = learner.export_state(lead), state.adapters[lead].name
-                metrics = learner.update(lead, batches, reference=state.references[lead])
+            # 5 Loss: forward, loss, backward and optimizer step, of several roles at once where there are several learners.
+            before = {lead: learner.export_state(lead) for lead in leads}
+            found = _updated(learner, {lead: batches[lead] for lead in leads}, state.references)
+
+            updates: dict[str, Updated] = {}
+            for lead, metrics in zip(leads, found, strict=True):
+                members, kept = setup.adapter_sets[lead], state.adapters[lead].name
+                # An update whose numbers went wrong is taken back.
                 if metrics.problem:
-                    learner.revert(lead, before)
+                    learner.revert(lead, before[lead])
                 share_state(learner, members)
 
                 # 6 Publish: from now on the roles play with their new versions.
                 made = [] if metrics.problem else [publish(setup, role, n, parent=state.adapters[role].name) for role in members]
                 state.adapters |= {adapter.role: adapter for adapter in made}
-                updates[lead] = Updated(metrics=metrics, counts=count_signals(taught), kept=kept, adapters=tuple(made))
+                updates[lead] = Updated(metrics=metrics, counts=count_signals(taught[lead]), kept=kept, adapters=tuple(made))
 
             # 7 Keep what later iterations need, evaluate, and record it all in one transaction.
             remember(setup, state, n, played, estimates)
@@ -111,6 +121,16 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
                 setup.on_progress(replace(report, seconds=clock.pace, eta_s=clock.left(config.iterations - n)))
     check_updated(setup.run, state.adapters)
     return record_end(setup.run, _result(setup, state, report))
+
+
+def _updated(learner: Learner, batches: Mapping[str, Sequence[Any]], references: Mapping[str, Any]) -> list[UpdateMetrics]:
+    """What the updates of all roles of `batches` measured, in order."""
+
+    def update(lead: str) -> UpdateMetrics:
+        return learner.update(lead, batches[lead], reference=references[lead])
+
+    with each(learner.at_once) as over:
+        return over(update, list(batches))
 
 
 def _check_played(played: Collection, iteration: int) -> None:

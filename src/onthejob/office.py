@@ -55,14 +55,9 @@ JUDGED = Rubric(
 )
 
 
-def make_office(
-    config: OfficeConfig | None = None, *, model: str = "", on_turn: OnTurn | None = None
-) -> Callable[[], OfficeEnvironment]:
-    """A maker of environments; `model` is the one whose tokenizer counts for a budget, empty estimates.
-
-    It can be pickled where its spectator `on_turn` can.
-    """
-    return partial(office_of, config or OfficeConfig(), model=model, on_turn=on_turn)
+def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
+    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts for a budget, empty estimates."""
+    return partial(office_of, config or OfficeConfig(), model=model)
 
 
 def office_of(config: OfficeConfig, *, model: str = "", on_turn: OnTurn | None = None) -> OfficeEnvironment:

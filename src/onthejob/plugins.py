@@ -25,7 +25,7 @@ from typing import Any
 
 from onthejob.envs.declared import check_class
 from onthejob.envs.env import Env
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, OnTheJobError
 
 GROUP = "onthejob.envs"
 """Entry points of installed packages: name -> Env class."""
@@ -195,6 +195,14 @@ def source_of(what: Any) -> str:
     except TypeError:
         return ""
     return Path(file).read_text(encoding="utf-8") if file and Path(file).is_file() else ""
+
+
+def environment_here(ref: str) -> dict[str, str]:
+    """`environment` -> the digest of the file that defines it, 16 hex digits, or why there is none on this machine."""
+    try:
+        return {"environment": hashlib.sha256(source_of(resolve(ref)).encode()).hexdigest()[:16]}
+    except OnTheJobError as error:
+        return {"environment": f"missing ({error})"}
 
 
 def source_digest(named: str, flag: str) -> str:

@@ -72,6 +72,7 @@ WITHOUT = {
     "model merge": "no environment",
     "adapters import": "no environment",
     "adapters pull": "no environment",
+    "scale doctor": "no environment",
     "sandbox doctor": "no environment",
     "doctor": "no environment",
 }
@@ -115,6 +116,7 @@ def test_every_command_plays_an_environment_that_only_a_file_knows(call, coin: P
     run("sft", "demos", "--epochs", "30", "--lora.rank", "2", "--lr", "0.01", "--out", "start", *model)
     small = ("--collect.episodes", "3", "--branch.group-size", "4", "--branch.worlds", "2", "--branch.turns", "2")
     branch = ("--grouping", "branch", "--library-tasks", "10", "--scale-states", "4", *small)
+    assert run("scale plan", *env, *branch, *model, "--scale.learners", "2")["nodes"][0]["seats"]["learner"] == 2
     trained = run("train", *env, "--init", "start", *branch, *model, "--iterations", "2", "--name", "mine", "--track", "jsonl")
     assert set(trained["adapters"]) == {"first", "second"}
     judging = ("--per-role", "4", "--worlds", "2", "--turns", "2", "--candidates", "2")

@@ -82,3 +82,19 @@ def of_a_child(number: int) -> int:
     """Computed in a process of the worker's own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(square, (number,))
+
+
+def base_of_process(base: str) -> dict[str, str]:
+    """A base that differs between the main process and all others."""
+    here = multiprocessing.parent_process() is None
+    return {"base": f"{base}-here" if here else f"{base}-there"}
+
+
+def sandbox_of_node() -> dict[str, str]:
+    """A sandbox that a node with another cache lacks."""
+    return {"sandbox": "without bubblewrap" if os.environ.get("ONTHEJOB_CACHE", "").endswith("odd") else "usable"}
+
+
+def base_of_node() -> dict[str, str]:
+    """A base that differs on a node with another cache."""
+    return {"base": "of another cache" if os.environ.get("ONTHEJOB_CACHE", "").endswith("odd") else "of this one"}

@@ -49,9 +49,10 @@ def test_a_missing_ray_is_named_with_its_extra():
 
 
 def refusal(**options: Any) -> str:
-    command = Train.starting("office")
+    env = options.get("env", "office")
+    command = Train.starting(env)
     train = options.pop("train", {})
-    made = replace(command, own=starting("office", "Train"), train=replace(command.train, **train), **options)
+    made = replace(command, own=starting(env, "Train"), train=replace(command.train, **train), **options)
     with pytest.raises((ConfigError, MissingDependency)) as refused:
         check_options(made.fitted())
     return str(refused.value)
@@ -66,6 +67,24 @@ def test_train_refuses_a_runtime_that_has_no_effect():
     on_ray = ScaleConfig(backend="ray")
     assert "--workers 3 counts processes of --scale.backend local" in refusal(scale=on_ray, train={"workers": 3})
     assert "nothing is played" in refusal(scale=on_ray, from_groups="runs/mine:3")
+
+
+def test_train_refuses_learners_that_would_wait():
+    learners = ScaleConfig(learners=3)
+    assert "--scale.learners 3 is more than there are adapters to train: 2" in refusal(scale=learners, roles=("sales", "hr"))
+    one_for_all = refusal(scale=learners, train={"adapters": "shared"})
+    assert "--scale.learners 3 is more than there are adapters to train: 1" in one_for_all
+    assert "--scale.learners has no effect with --smoke" in refusal(scale=learners, smoke=True)
+    assert "--scale.learners has no effect" in refusal(scale=learners, from_groups="runs/mine:3")
+    on_gpu = replace(Train().model, device="cuda")
+    assert "--model.device is cuda" in refusal(scale=learners, model=on_gpu)
+
+
+def test_train_refuses_samplers_that_could_not_be_exact():
+    two = ScaleConfig(samplers=2)
+    assert "cannot sample claw as one process does" in refusal(env="claw", scale=two)
+    assert "--scale.samplers has no effect with --sampler vllm" in refusal(scale=two, sampler="vllm")
+    assert "--scale.samplers has no effect where nothing is played" in refusal(scale=two, from_groups="runs/mine:3")
 
 
 def test_scale_is_no_part_of_a_runs_configuration_but_of_a_file():

@@ -176,7 +176,7 @@ def test_workers_that_never_start_end_the_wait():
 def test_workers_with_other_versions_are_refused_by_name():
     with (
         dispatcher(1, there={**versions(), "numpy": "0.1"}) as (queue, _),
-        pytest.raises(ConfigError, match=r"fake-0 has numpy 0\.1 \(here .*same versions on every node"),
+        pytest.raises(ConfigError, match=r"fake-0 has numpy 0\.1 \(here .*every node needs the same versions"),
     ):
         queue.wait_ready()
 

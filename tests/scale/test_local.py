@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from onthejob.errors import ScaleError
+from onthejob.errors import ConfigError, ScaleError
 from onthejob.scale import Job
 from onthejob.scale.local import LocalRuntime
+from onthejob.scale.runtime import Facts
 
 pytestmark = pytest.mark.server
 HERE = str(Path(__file__).parent)
@@ -53,6 +55,52 @@ def test_a_whole_run_has_the_same_record(importable: None):
     import tiny  # pyright: ignore[reportMissingImports]
 
     assert tiny.loop(None, 2) == tiny.loop(None, 0)
+
+
+@pytest.mark.timeout(300)
+def test_any_number_of_learners_and_samplers_gives_the_same_record(importable: None):
+    import tiny  # pyright: ignore[reportMissingImports]
+
+    alone = tiny.loop(None, 0)
+    for learners, samplers in ((1, 0), (2, 2)):
+        with LocalRuntime(0) as made:
+            assert tiny.loop(made, 0, learners=learners, samplers=samplers) == alone, learners
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_learner_changes_no_record(importable: None, caplog: pytest.LogCaptureFixture):
+    import tiny  # pyright: ignore[reportMissingImports]
+
+    from onthejob.scale.crew_learner import CrewLearner
+
+    killed: list[int] = []
+    update = CrewLearner.update
+
+    def killing(self: CrewLearner, role: str, *arguments: Any, **named: Any) -> Any:
+        # With the first update of a role one learner dies while it makes it, or before it begins.
+        if len(killed) < 2:
+            threading.Timer(0.02, lambda: [os.kill(child.pid or 0, signal.SIGKILL) for child in busy()[:1]]).start()
+            killed.extend(child.pid or 0 for child in busy()[:1])
+        return update(self, role, *arguments, **named)
+
+    def busy() -> list[Any]:
+        return sorted(
+            (one for one in multiprocessing.active_children() if one.name.startswith("learner")), key=lambda one: one.name
+        )
+
+    expected = tiny.loop(None, 0)
+    with pytest.MonkeyPatch.context() as patch, LocalRuntime(0) as made:
+        patch.setattr(CrewLearner, "update", killing)
+        assert tiny.loop(made, 0, learners=2) == expected
+    assert killed
+    assert "learner-0 (process" in caplog.text
+    assert "is lost" in caplog.text
+
+
+def test_learners_with_another_base_are_refused(importable: None):
+    facts = Facts(functions=(("jobs:base_of_process", ("abc",)),))
+    with LocalRuntime(0) as made, pytest.raises(ConfigError, match=r"learner-0 .*has base abc-there \(here abc-here\)"):
+        made.crew("learner", 1, facts=facts).wait_ready(all_of_them=True)
 
 
 def test_a_killed_process_changes_no_digest(runtime: LocalRuntime):

@@ -82,7 +82,12 @@ class Driver:
         while (alive := [pid for pid in self.seen if running(pid)]) and time.monotonic() < deadline:
             time.sleep(0.1)
         # Of a cluster that the driver was given, the logs stay.
-        return alive, sorted({path.name for path in self.folder.iterdir()} - {"driver.log", "token", "ray"})
+        return alive, sorted(
+            name
+            for name in {path.name for path in self.folder.iterdir()} - {"driver.log", "token", "ray"}
+            # torch makes its folder in whatever process imports its compiler.
+            if not name.startswith("torchinductor_")
+        )
 
     def close(self) -> None:
         self._over.set()
@@ -143,9 +148,39 @@ def test_any_number_of_workers_gives_the_same_digests(drive: Any, expected: dict
 
 
 def test_a_whole_run_has_the_same_record(drive: Any):
-    local, spread = ({"of": ["loop"], "backend": backend, "workers": workers} for backend, workers in (("local", 0), ("ray", 2)))
-    first, second = drive(local, spread).lines()
-    assert first["digests"] == second["digests"]
+    usual = {"of": ["loop"], "backend": "ray", "workers": 1}
+    all_kinds = {"learners": 2, "samplers": 2}
+    on_one = drive({**usual, "backend": "local", "workers": 0}, usual, {**usual, "workers": 2, "options": all_kinds})
+    first, *others = on_one.lines()
+    assert [line["digests"] for line in others] == [first["digests"]] * 2
+    # One process can use one token, and a cluster that is given has its own.
+    on_three = drive(
+        *(
+            {**usual, "nodes": 3, "options": {f"{kind}s": 2}, "kill": kind, "seed": seed}
+            for seed, kind in enumerate(("learner", "sampler"))
+        )
+    )
+    for line in on_three.lines():
+        assert line["digests"] == first["digests"]
+        assert line["killed"] > 0
+    assert on_one.left() == on_three.left() == ([], [])
+
+
+def test_a_cluster_with_a_node_that_differs_is_refused(drive: Any, tmp_path: Path):
+    """Another version of a package, another base and no sandbox, each named before an actor is started."""
+    older = tmp_path / "older"
+    (older / "numpy-0.1.dist-info").mkdir(parents=True)
+    (older / "numpy-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
+    path = os.pathsep.join([str(older), str(HERE), *filter(None, sys.path)])
+    odd = {"PYTHONPATH": path, "ONTHEJOB_CACHE": str(tmp_path / "odd")}
+    driver = drive({"of": [], "backend": "ray", "workers": 1, "nodes": 3, "odd": odd, "options": {"learners": 3}})
+    (line,) = driver.lines()
+    assert "1 of 3 nodes cannot be used" in line["refused"]
+    assert "numpy 0.1 (here " in line["refused"]
+    assert "base of another cache (here of this one)" in line["refused"]
+    assert "sandbox without bubblewrap (here usable)" in line["refused"]
+    assert line["actors"] == 0
+    assert driver.left() == ([], [])
 
 
 def test_three_nodes_give_the_same_digests(drive: Any, expected: dict[str, dict[str, str]]):

@@ -2,8 +2,8 @@
 
     python tiny.py JSON
 
-JSON is a list of runs, each with `of`, `backend`, `workers` and, where wanted, `nodes`, `kill`, `seed`, `long`. Each one prints a
-line of JSON: the digests, the workers that were lost, and what listens where.
+JSON is a list of runs, each with `of`, `backend`, `workers` and, where wanted, `nodes`, `kill`, `seed`, `long`, `options`. Each
+one prints a line of JSON: the digests, the workers that were lost, and what listens where.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from onthejob.envs.claw.env import ClawConfig
 from onthejob.envs.claw.policies import Gold
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.described import players_of
+from onthejob.errors import ConfigError
 from onthejob.keys import keyed_uniform
 from onthejob.models.chat import ChatEncoder
 from onthejob.office import Office
@@ -39,6 +40,7 @@ from onthejob.rollout.collect import CollectConfig, Collection, Collector
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.scale import Runtime, ScaleConfig, open_runtime
+from onthejob.scale.runtime import Facts
 from onthejob.serve.guard import descendants, stat_of
 from onthejob.testing import ScriptedTokens, tiny_tokenizer
 from onthejob.types import Observation, Sampling, Split
@@ -83,31 +85,59 @@ def own(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     )
 
 
-def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
-    """A whole run of a tiny real model: collected, scored, trained, published and recorded."""
+def loop(runtime: Runtime | None, workers: int, *, long: bool = False, learners: int = 0, samplers: int = 0) -> str:
+    """A whole run of a tiny real model: collected, scored, trained, published and recorded.
+
+    With learners and samplers of `runtime`, if there are any.
+    """
+    import torch
+
     from onthejob.learn.learner import LearnerConfig, LocalLearner
     from onthejob.learn.lora import LoraSpec, attach
+    from onthejob.learn.loss import LossConfig
     from onthejob.loop import train
+    from onthejob.models.engines import is_batch_invariant
     from onthejob.models.sampler import LocalSampler
     from onthejob.models.scripted import ScriptedPolicy
     from onthejob.record.store import Run
     from onthejob.rollout.pool import TaskPool
+    from onthejob.scale.base_spec import BaseSpec
+    from onthejob.scale.crew_learner import CrewLearner
+    from onthejob.scale.crew_sampler import CrewSampler
+    from onthejob.scale.sampler_job import SamplerSpec
     from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
     from onthejob.train import Setup, TrainConfig
 
     tiny, roles = tiny_model(seed=0), ("maker", "seller")
     teach(tiny, toy_examples(256, expert_share=0.4), steps=60, batch=24)
-    model = attach(tiny.model, roles, LoraSpec(rank=4, alpha=8), seed=1)
-    sampler = LocalSampler(model, ChatEncoder(tiny.tokenizer))
+    lora = LoraSpec(rank=4, alpha=8)
     config = TrainConfig(
         iterations=2, collect=CollectConfig(episodes=2, segment_turns=4), branch=BranchConfig(group_size=4, turns=4, worlds=2),
         sampling=Sampling(max_new_tokens=3), library_tasks=2, library_share=0.5, library_per_day=2, scale_states=6,
         workers=workers,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder), config={"seed": 0}, name="tiny") as run:
+        base = Path(folder) / "base"
+        tiny.model.save_pretrained(base)
+        tiny.tokenizer.save_pretrained(base)
+        model = attach(tiny.model, roles, lora, seed=1)
+        sampler: Any = LocalSampler(model, ChatEncoder(tiny.tokenizer))
+        # Two epochs with a KL term: everything that an update may need travels.
+        learner: Any = LocalLearner(
+            model, roles, config=LearnerConfig(lr=3e-3, epochs=2, max_tokens=512, loss=LossConfig(beta=0.01)), seed=0
+        )
+        spec = BaseSpec(model=str(base), dtype="float32", threads=torch.get_num_threads())
+        if samplers:
+            assert runtime is not None
+            assert is_batch_invariant(model)
+            of_sampler = SamplerSpec(base=spec, base_digest="", arguments=())
+            sampler = CrewSampler(runtime, samplers, sampler.chat, of_sampler)
+        if learners:
+            assert runtime is not None
+            learner = CrewLearner(learner, runtime.crew("learner", learners, facts=spec.facts), base=spec, lora=lora)
         setup = Setup(
             config=config, make_env=ToyWorkplace, pool=TaskPool(toy_tasks(8), seed=0), sampler=sampler, encoder=sampler.chat,
-            learner=LocalLearner(model, roles, config=LearnerConfig(lr=3e-3), seed=0), run=run, roles=roles, runtime=runtime,
+            learner=learner, run=run, roles=roles, runtime=runtime,
             partners=dict.fromkeys(roles, ScriptedPolicy(heuristic_reply, version="heuristic")),
         )  # fmt: skip
         result = train(setup)
@@ -151,8 +181,13 @@ def main(runs: list[dict[str, Any]]) -> None:
         workers, long = run["workers"], run.get("long", False)
         local, nodes = run["backend"] == "local", run.get("nodes", 0)
         with contextlib.ExitStack() as opened:
-            address = opened.enter_context(cluster(nodes)) if nodes else ""
-            config = ScaleConfig() if local else ScaleConfig(backend="ray", workers=workers, address=address)
+            address = opened.enter_context(cluster(nodes, run.get("odd"))) if nodes else ""
+            config = ScaleConfig(**run.get("options", {}))
+            if not local:
+                config = replace(config, backend="ray", workers=workers, address=address)
+            if run.get("odd"):
+                print(json.dumps({**run, "odd": "", **refused(config)}), flush=True)
+                continue
             runtime = opened.enter_context(open_runtime(config, workers=workers))
             line: dict[str, Any] = {**run, "digests": {}, "listening": sorted(listening())}
             if run.get("kill"):
@@ -160,7 +195,7 @@ def main(runs: list[dict[str, Any]]) -> None:
             began = time.monotonic()
             killer = Killer(run["kill"], random.Random(run["seed"])) if run.get("kill") else None
             for name in run["of"]:
-                line["digests"][name] = OF[name](runtime, workers, long=long)
+                line["digests"][name] = OF[name](runtime, workers, long=long, **run.get("options", {}))
             line["seconds"] = round(time.monotonic() - began, 2)
             if killer is not None:
                 line["killed"] = killer.join()
@@ -168,15 +203,27 @@ def main(runs: list[dict[str, Any]]) -> None:
         print(json.dumps(line), flush=True)
 
 
+def refused(config: ScaleConfig) -> dict[str, Any]:
+    """What is said of a cluster, one of whose nodes differs, and how many actors were started there."""
+    asked = Facts(functions=(("jobs:sandbox_of_node", ()),), stated=(("sandbox", "usable"),))
+    base = Facts(functions=(("jobs:base_of_node", ()),))
+    try:
+        open_runtime(config, workers=0, facts=asked, base=base).close()
+    except ConfigError as error:
+        return {"refused": str(error), "actors": len([pid for pid in descendants(os.getpid()) if "Actor" in said(pid)])}
+    return {"refused": "", "actors": -1}
+
+
 @contextlib.contextmanager
-def cluster(nodes: int) -> Iterator[str]:
-    """Several nodes on this machine, with one CPU each."""
+def cluster(nodes: int, odd: dict[str, str] | None = None) -> Iterator[str]:
+    """Several nodes on this machine, with one CPU each; the last one with the variables of `odd`."""
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     usual = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=usual, shutdown_at_exit=False)
-    for _ in range(nodes - 1):
-        made.add_node(num_cpus=1, object_store_memory=100 << 20)
+    for number in range(1, nodes):
+        own = {"env_vars": odd} if odd and number == nodes - 1 else {}
+        made.add_node(num_cpus=2 if odd else 1, object_store_memory=100 << 20, **own)
     yield made.address
     made.shutdown()
 
@@ -189,7 +236,7 @@ def all_ready(runtime: Any) -> None:
 
 
 class Killer(threading.Thread):
-    """Kills a random worker that is working, the raylet above one, or its whole node, some moments after work has begun."""
+    """Kills a random worker, learner or sampler that works, the raylet above one, or its node, some moments after a beginning."""
 
     def __init__(self, what: str, luck: random.Random) -> None:
         super().__init__(daemon=True)
@@ -219,8 +266,9 @@ class Killer(threading.Thread):
     def _working(self) -> list[int]:
         """Workers that do jobs at this moment, or the raylets above them."""
         below = descendants(os.getpid())
-        working = [pid for pid in below if said(pid).startswith("ray::Actor.perform")]
-        if self._what == "worker":
+        actor = {"learner": "LearnerActor", "sampler": "SamplerActor"}.get(self._what, "Actor")
+        working = [pid for pid in below if said(pid).startswith(f"ray::{actor}.perform")]
+        if self._what in ("worker", "learner", "sampler"):
             return working
         # Not the head's, which is the driver's own node.
         above = {found[1] for pid in working if (found := stat_of(pid)) is not None}

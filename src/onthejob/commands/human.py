@@ -7,7 +7,8 @@ from pathlib import Path
 
 from onthejob.commands.office_lines import OfficeLines
 from onthejob.commands.terminal import Terminal, table
-from onthejob.office import make_office
+from onthejob.envs.office.env import OfficeConfig
+from onthejob.office import make_office, office_of
 from onthejob.rollout.by_hand import Game, Move
 from onthejob.types import Observation, Policy, Task
 
@@ -33,7 +34,7 @@ def play_by_hand(
         The exit code, 0.
     """
     lines = OfficeLines(role=role, width=terminal.out.width)
-    game = Game(make_office(on_turn=lines)(), task, role, others)
+    game = Game(office_of(OfficeConfig(), on_turn=lines), task, role, others)
     terminal.say(HELP)
     show_move(terminal, game.before, role, lines.take())
     while (request := game.request) is not None:

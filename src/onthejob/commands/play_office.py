@@ -19,7 +19,7 @@ from onthejob.commands.terminal import Terminal
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
-from onthejob.office import PLAYED_CUSTOMER, Office, check_customer, make_office, scenarios_named
+from onthejob.office import PLAYED_CUSTOMER, Office, check_customer, make_office, office_of, scenarios_named
 from onthejob.office_players import scripted_players
 from onthejob.rollout.seats import Mode
 from onthejob.train.collected import TEMPERATURE, refuse_evaluation
@@ -132,7 +132,7 @@ class PlayOffice(Playing):
             seed=seed,
             payload={"scenario": scenario, "days": office.days},
         )
-        env = make_office(config, model=office.tokenizer, on_turn=None if terminal.json else lines)()
+        env = office_of(config, model=office.tokenizer, on_turn=None if terminal.json else lines)
         if training:
             refuse_evaluation([task])
             env.reset(task)  # it refuses what is kept for evaluation

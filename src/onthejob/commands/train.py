@@ -120,7 +120,7 @@ class Train:
     trainer_wait_s: float = 600.0
     """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
     scale: ScaleConfig = field(default_factory=ScaleConfig)
-    """Processes or cluster that score branches and step whole episodes."""
+    """Processes or cluster that score branches, step whole episodes, sample and update."""
     reward: str = ""
     """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list
     of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
@@ -270,11 +270,12 @@ class Train:
             states = collected_states(collected, make_env, terminal)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
-            with updated_by(options, stack, learner) as learner:
+            with updated_by(options, stack, learner, runtime, terminal) as learner:
                 new = again is None
-                sampler = sampler_here(options, stack)
+                sampler = sampler_here(options, stack, runtime, terminal)
                 with Run.create(RUNS, config=options._settings(), name=self.name) if new else Run.open(again) as run:
                     terminal.progress(f"run {run.path}")
+                    runtime.logs.into(run.path / "logs")
                     with tracked(self.track, run.path, terminal):
                         result = run_loop(
                             options, terminal, make_env, pool, stack, learner, run, others,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
+from onthejob.commands.scaling import crew_learner, crew_sampler
 from onthejob.commands.terminal import Terminal
 from onthejob.types import Learner, Sampler
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from onthejob.commands.train import Train
     from onthejob.learn.learner import LocalLearner
     from onthejob.record import Run
+    from onthejob.scale.runtime import Runtime
     from onthejob.serve.freed import Freed
     from onthejob.serve.server import ServerConfig
     from onthejob.stack import Stack
@@ -43,8 +45,13 @@ def server_of(options: Train) -> ServerConfig:
     return ServerConfig.of_run(options.server, quantized=options.model.quantize != "none")
 
 
-def sampler_here(options: Train, stack: Stack) -> Sampler | None:
-    """The sampler of this process, made before a run exists: a base that it cannot compute leaves no empty run behind."""
+def sampler_here(options: Train, stack: Stack, runtime: Runtime, terminal: Terminal) -> Sampler | None:
+    """The sampler of this process or those of the runtime; None where another program samples.
+
+    Made before a run exists: a base that it cannot compute leaves no empty run behind.
+    """
+    if options.scale.samplers:
+        return crew_sampler(options, stack, runtime, terminal)
     return stack.sampler(goes_on=options.place().env.goes_on) if options.sampler == "in-process" else None
 
 
@@ -90,15 +97,16 @@ def make_sampler(options: Train, stack: Stack, learner: Learner, run: Run, termi
 
 
 @contextmanager
-def updated_by(options: Train, stack: Stack, learner: LocalLearner) -> Iterator[Learner]:
-    """Who makes the updates: `learner`, or the worker of `--trainer`, which is reached before a run exists.
+def updated_by(options: Train, stack: Stack, learner: LocalLearner, runtime: Runtime, terminal: Terminal) -> Iterator[Learner]:
+    """Who makes the updates: `learner`, those of the runtime, or the worker of `--trainer`, which are ready before a run exists.
 
     Raises:
         ConfigError: no token, or a worker that does not fit.
         ServeError: the worker does not answer.
+        ScaleError: no learner can be started.
     """
     if not options.trainer:
-        yield learner
+        yield crew_learner(options, stack, learner, runtime, terminal) if options.scale.learners else learner
         return
     from onthejob.serve.remote import RemoteLearner, token_from
 

@@ -273,8 +273,11 @@ def look(options: Train, terminal: Terminal) -> int:
         states = collected_states(collected, make_env, terminal)
         options = planned(options, terminal, init)
         stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
-        with updated_by(options, stack, learner) as learner, Run.create(folder, config={}, name="smoke") as run:
-            sampler = sampler_here(options, stack)
+        with (
+            updated_by(options, stack, learner, runtime, terminal) as learner,
+            Run.create(folder, config={}, name="smoke") as run,
+        ):
+            sampler = sampler_here(options, stack, runtime, terminal)
             run_loop(
                 options, terminal, make_env, pool, stack, learner, run, others,
                 sampler=sampler, runtime=runtime, collected=states,

@@ -129,6 +129,8 @@ class _RoleState:
 class LocalLearner:
     """Trains the adapters of one PEFT model, role by role."""
 
+    at_once = 1
+
     def __init__(
         self, model: PeftModel, roles: Sequence[str], *, config: LearnerConfig, seed: int = 0, layout: Layout | None = None
     ) -> None:

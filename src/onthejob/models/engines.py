@@ -12,6 +12,7 @@ from onthejob.errors import ContractError, ModelError
 from onthejob.models.generic import GenericEngine
 from onthejob.models.llama import LlamaEngine
 from onthejob.models.native.engine import NativeEngine
+from onthejob.models.native.shared_library import foresee
 
 Engine = Literal["auto", "native", "torch", "transformers"]
 
@@ -32,6 +33,18 @@ def make_engine(model: Any, engine: Engine = "auto") -> LlamaEngine | NativeEngi
     if engine == "native":
         raise ModelError("there is no compiled code for this model on this machine. Use `auto`; `onthejob doctor` says more.")
     return LlamaEngine(model)
+
+
+def is_batch_invariant(model: Any) -> bool:
+    """Whether `auto` runs a model with compiled code, where a reply's numbers do not depend on what else is in its batch."""
+    own = without_adapters(model)
+    return LlamaEngine.supports(own) and NativeEngine.library_for(own) is not None
+
+
+def engine_here(dtype: str) -> dict[str, str]:
+    """`sampler` -> the name of the compiled code that this processor runs for weights of a dtype, or why it runs none."""
+    variant, note = foresee(bf16=dtype == "bfloat16")
+    return {"sampler": variant.name if variant is not None else f"no compiled code ({note})"}
 
 
 def without_adapters(model: Any) -> Any:

@@ -20,9 +20,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError
-from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.worker_bench import JobOutcome, differing, message, outcomes_of, packed, versions
-from onthejob.scale.worker_hands import DispatchedItem, Hand, HandMessage, JobBatch, Worker
+from onthejob.scale.actor_logs import ActorLogs
+from onthejob.scale.runtime import Facts, Job, Results, check_keys
+from onthejob.scale.worker_bench import JobOutcome, differing, expected_of, message, outcomes_of, packed
+from onthejob.scale.worker_hands import DispatchedItem, Hand, HandMessage, JobBatch, Worker, reason
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ ATTEMPTS = 3
 """How often a job may be the one during which its worker is lost."""
 START_S = 300.0
 """Seconds in which a worker starts, which includes its imports."""
+NOTED_S = 1.0
+"""Seconds of a job from which on its end is a line of its worker's log."""
 QUEUED = 20_000
 """Jobs that may wait; with more, `submit` waits."""
 LOOK_S = 1.0
@@ -43,15 +46,28 @@ LOOK_S = 1.0
 class Dispatcher:
     """Does jobs with workers that `hire` starts."""
 
-    def __init__(self, hire: Callable[[int], Hand], workers: int, *, start_s: float = START_S) -> None:
+    def __init__(
+        self,
+        hire: Callable[[int], Hand],
+        workers: int,
+        *,
+        facts: Facts | None = None,
+        ahead: int = AHEAD,
+        start_s: float = START_S,
+        logs: ActorLogs | None = None,
+    ) -> None:
         """No worker is started before `start` or the first job.
 
         Args:
             hire: starts a worker, given a number that no other one had, and returns at once.
             workers: >= 1.
+            facts: what they must find as it is found here.
+            ahead: messages that a worker holds at most, >= 1.
             start_s: seconds in which a worker must be ready.
+            logs: what becomes of each worker; None keeps nothing.
         """
-        self._hire, self._workers, self._start_s = hire, workers, start_s
+        self._hire, self._workers, self._ahead, self._start_s = hire, workers, ahead, start_s
+        self._facts, self._logs = facts, logs or ActorLogs()
         self._events: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -69,6 +85,7 @@ class Dispatcher:
         self._lost_in_a_row = 0
         self._failed_starts = 0
         self._failure: OnTheJobError | None = None
+        self._expected: Mapping[str, str] = {}
         self.lost = 0
         """Workers that were lost so far; for the log and tests."""
 
@@ -85,16 +102,11 @@ class Dispatcher:
                 self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
                 self._thread.start()
 
-    def wait_ready(self) -> None:
-        """Start the workers and wait until one of them can work.
-
-        Raises:
-            ConfigError: its versions are not those of this process.
-            ScaleError: none can be started.
-        """
+    def wait_ready(self, *, all_of_them: bool = False) -> None:
+        """As `Crew.wait_ready`."""
         self.start()
         answered = threading.Event()
-        self._events.put(("ask", answered))
+        self._events.put(("ask", answered, self._workers if all_of_them else 1))
         while not answered.wait(LOOK_S):
             self._check_thread()
         if self._failure is not None:
@@ -141,11 +153,12 @@ class Dispatcher:
     # What follows runs in the thread.
 
     def _run(self) -> None:
-        asking: list[threading.Event] = []
+        asking: list[tuple[threading.Event, int]] = []
         within_s = 0.0
         try:
             for _ in range(self._workers):
                 self._hire_one()
+            self._expected = expected_of(self._facts)
             while True:
                 try:
                     event = self._events.get(timeout=LOOK_S)
@@ -155,8 +168,8 @@ class Dispatcher:
                     case ("close", seconds):
                         within_s = seconds
                         return
-                    case ("ask", answered):
-                        asking.append(answered)
+                    case ("ask", answered, wanted):
+                        asking.append((answered, wanted))
                     case ("jobs", items):
                         self._take(items)
                     case ("ready", number, future):
@@ -164,17 +177,17 @@ class Dispatcher:
                     case ("done", number, sent, future):
                         self._answered(number, sent, future)
                 self._look()
-                if asking and (self._failure is not None or any(worker.ready for worker in self._staff.values())):
-                    for answered in asking:
-                        answered.set()
-                    asking.clear()
+                ready = self._workers if self._failure is not None else sum(one.ready for one in self._staff.values())
+                for answered in [answered for answered, wanted in asking if ready >= wanted]:
+                    answered.set()
+                asking = [one for one in asking if not one[0].is_set()]
                 self._send()
         except Exception as error:
             log.exception("the queue of jobs failed")
             self._fail(ScaleError(f"the queue of jobs failed: {type(error).__name__}: {error}"))
         finally:
             self._give_up(ScaleError("the runtime was closed while jobs were waiting."))
-            for answered in asking:
+            for answered, _ in asking:
                 answered.set()
             ending = [threading.Thread(target=worker.hand.end, args=(within_s,)) for worker in self._staff.values()]
             for one in ending:
@@ -185,6 +198,7 @@ class Dispatcher:
     def _hire_one(self) -> None:
         number = next(self._numbers)
         hand = self._hire(number)
+        self._logs.say(hand.name, f"{hand.name} is started")
         ready = hand.ready()
         self._staff[number] = Worker(hand=hand, started=time.monotonic(), number=number, answer=ready)
         ready.add_done_callback(lambda future: self._events.put(("ready", number, future)))
@@ -212,13 +226,14 @@ class Dispatcher:
             return
         error = future.exception()
         if error is not None:
-            self._lose(worker, f"did not start, {_why(error)}")
+            self._lose(worker, f"did not start, {reason(error)}")
             return
-        if wrong := differing(versions(), future.result()):
-            text = f"{worker.hand.name} has {wrong}. Numbers could differ: install the same versions on every node."
+        if wrong := differing(self._expected, future.result()):
+            text = f"{worker.hand.name} has {wrong}. Numbers could differ: every node needs the same versions, base and files."
             self._fail(ConfigError(text))
             return
         worker.ready = True
+        self._logs.say(worker.hand.name, f"ready after {time.monotonic() - worker.started:.1f} s")
         self._failed_starts = 0
 
     def _answered(self, number: int, sent: HandMessage, future: Future[bytes]) -> None:
@@ -227,7 +242,7 @@ class Dispatcher:
             return  # of a worker that is given up: its jobs are done elsewhere
         error = future.exception()
         if error is not None:
-            self._lose(worker, _why(error))
+            self._lose(worker, reason(error))
             return
         worker.held.remove(sent)
         if worker.held:
@@ -237,6 +252,11 @@ class Dispatcher:
             if outcome.key != item.job.key:
                 raise ContractError(f"worker {worker.hand.name} answered {outcome.key} where {item.job.key} was asked.")
             self._learn(item, outcome)
+            for line in outcome.logged:
+                self._logs.say(worker.hand.name, line)
+            if outcome.raised or outcome.seconds >= NOTED_S:
+                ended = f": {outcome.raised}" if outcome.raised else ""
+                self._logs.say(worker.hand.name, f"{outcome.key} took {outcome.seconds:.1f} s{ended}")
             if not outcome.kept:
                 self._homes.pop(item.job.place, None)
             item.batch.outcomes[outcome.key] = outcome
@@ -267,6 +287,7 @@ class Dispatcher:
         self.lost += 1
         self._lost_in_a_row += 1
         log.warning("worker %s is lost (%s); its %d jobs are done again", worker.hand.name, why, worker.jobs)
+        self._logs.say(worker.hand.name, f"lost: {why}; its {worker.jobs} jobs are done again")
         # Ending may wait for a machine that is gone.
         threading.Thread(target=worker.hand.end, args=(0.0,), daemon=True).start()
         self._homes = {place: home for place, home in self._homes.items() if home != worker.number}
@@ -297,7 +318,7 @@ class Dispatcher:
         while sending:
             sending = False
             for worker in sorted(self._staff.values(), key=lambda one: len(one.held)):
-                if worker.ready and len(worker.held) < AHEAD and (items := self._next(worker)):
+                if worker.ready and len(worker.held) < self._ahead and (items := self._next(worker)):
                     sent = HandMessage(items=items, sent=time.monotonic())
                     worker.held.append(sent)
                     sent.answer = worker.hand.do(message([item.job for item in items]))
@@ -373,8 +394,3 @@ class Dispatcher:
         with self._room:
             self._queued = 0
             self._room.notify_all()
-
-
-def _why(error: BaseException) -> str:
-    """The first line of an error; Ray adds twenty to it."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

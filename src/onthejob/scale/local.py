@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from multiprocessing import util
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -15,9 +17,10 @@ from typing import Any, Self
 
 from onthejob.errors import ConfigError, ScaleError
 from onthejob.processes import end_with_parent
+from onthejob.scale.actor_logs import ActorLogs
 from onthejob.scale.dispatch import Dispatcher
-from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.worker_bench import WorkerBench, message, outcomes_of, packed, versions
+from onthejob.scale.runtime import Crew, Facts, Job, Results, check_keys
+from onthejob.scale.worker_bench import WorkerBench, found_here, message, outcomes_of, packed
 from onthejob.types import Environment
 
 KILL_S = 5.0
@@ -29,8 +32,8 @@ class LocalRuntime:
 
     threads = 0
 
-    def __init__(self, workers: int) -> None:
-        """No process is started before the first job.
+    def __init__(self, workers: int, *, facts: Facts | None = None) -> None:
+        """No process is started before the first job; `facts` must be found by the worker processes.
 
         Raises:
             ConfigError: negative `workers`.
@@ -38,8 +41,12 @@ class LocalRuntime:
         if workers < 0:
             raise ConfigError(f"workers must be >= 0, got {workers}. Use 0 to work in this process.")
         self.workers = workers
-        self._queue = Dispatcher(ProcessHand, workers) if workers else None
+        self.logs = ActorLogs()
+        hire = partial(ProcessHand, facts=facts)
+        self._queue = Dispatcher(hire, workers, facts=facts, logs=self.logs) if workers else None
         self._bench = WorkerBench()
+        self._crews: list[Dispatcher] = []
+        self._numbers: dict[str, count[int]] = {}
 
     def submit(self, jobs: Sequence[Job]) -> Results:
         """As `Runtime.submit`."""
@@ -53,9 +60,20 @@ class LocalRuntime:
         """`make_env`: whole episodes are stepped by threads of this process."""
         return make_env
 
+    def crew(self, kind: str, size: int, *, facts: Facts | None = None) -> Crew:
+        """As `Runtime.crew`: processes of this machine."""
+        # Numbered through all crews of a kind.
+        numbers = self._numbers.setdefault(kind, count())
+        self._crews.append(
+            Dispatcher(lambda _: ProcessHand(next(numbers), kind=kind, facts=facts), size, facts=facts, ahead=1, logs=self.logs)
+        )
+        return self._crews[-1]
+
     def close(self) -> None:
         """As `Runtime.close`."""
         self._bench.clear()
+        for crew in self._crews:
+            crew.close()
         if self._queue is not None:
             self._queue.close()
 
@@ -72,12 +90,12 @@ class ProcessHand:
     A thread sends it one message after the other and waits for each answer, which fails when the process is gone.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, kind: str = "worker", facts: Facts | None = None) -> None:
         """Start it."""
         # Spawned: a process in which torch has started threads can deadlock when it is forked.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name=f"worker-{number}")
+        self._process = context.Process(target=_serve, args=(theirs, facts), name=f"{kind}-{number}")
         self._process.start()
         # No daemon, which could have no processes of its own; nor does the interpreter wait for it at its end.
         self._at_exit = util.Finalize(None, self._process.kill, exitpriority=1)
@@ -91,7 +109,7 @@ class ProcessHand:
         return self.do(b"")
 
     def do(self, jobs: bytes) -> Future[Any]:
-        """As `Hand.do`; an empty message asks for the versions."""
+        """As `Hand.do`; an empty message asks for the facts."""
         answer: Future[Any] = Future()
         self._asked.put((jobs, answer))
         return answer
@@ -124,13 +142,13 @@ class ProcessHand:
                 answer.set_exception(lost)
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, facts: Facts | None) -> None:
     """A worker process."""
     end_with_parent()
     # Ctrl-C reaches all processes of a terminal; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    bench = WorkerBench()
+    bench = WorkerBench(hears=True)
     with suppress(EOFError, OSError):
         while (jobs := pipe.recv()) is not None:
-            pipe.send(bench.perform(jobs) if jobs else versions())
+            pipe.send(bench.perform(jobs) if jobs else found_here(facts))
     bench.clear()

@@ -20,22 +20,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 from onthejob.errors import ConfigError, ScaleError, ServeError
-from onthejob.scale.dispatch import Dispatcher
+from onthejob.scale.actor_logs import ActorLogs
+from onthejob.scale.dispatch import AHEAD, Dispatcher
 from onthejob.scale.placed import Placement
-from onthejob.scale.runtime import Job, Results
+from onthejob.scale.plan import ScaleNode, Survey, seated_on, wrong_with
+from onthejob.scale.runtime import Crew, Facts, Job, Results, merged
 from onthejob.scale.scale_config import ScaleConfig
 from onthejob.scale.surroundings import carried, confine, passed
-from onthejob.scale.worker_bench import WorkerBench, packed, versions
+from onthejob.scale.worker_bench import WorkerBench, expected_of, found_here, packed
 from onthejob.types import Environment
 
 HEAD_S = 120.0
 """Seconds in which a cluster of this machine starts."""
+ASK_S = 300.0
+"""Seconds in which every node of a given cluster says what it has; it may have to fetch the base model first."""
 REACH_S = 10.0
 """Seconds in which a given address accepts a connection."""
 SOCKET_PATH = 107
@@ -50,14 +55,21 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 class RayRuntime:
     """Jobs in actors; a `Runtime`. One per process at a time."""
 
-    def __init__(self, config: ScaleConfig) -> None:
+    def __init__(self, config: ScaleConfig, *, facts: Facts | None = None, base: Facts | None = None) -> None:
         """Start or reach the cluster, and wait until a worker with the versions of this process can work.
 
+        Args:
+            config: the options.
+            facts: what every node must have.
+            base: what nodes with learners must have besides.
+
         Raises:
-            ConfigError: other versions there, too few CPUs, no token, or a folder for temporary files with too long a name.
+            ConfigError: something else there than here, too few CPUs, no token, or a folder for temporary files with too long a
+                name.
             ScaleError: the cluster does not start or answer.
         """
         self._numbers = count()
+        self._hired: dict[str, count[int]] = {}
         with ExitStack() as opened:
             # Ends before the cluster does.
             if config.address:
@@ -67,16 +79,12 @@ class RayRuntime:
                 address = opened.enter_context(_Head(config)).address
             ray = _connect(address)
             opened.callback(ray.shutdown)
-            cpus = int(ray.cluster_resources().get("CPU", 0))
-            self.workers = config.workers or cpus
-            if not 1 <= self.workers <= cpus:
-                raise ConfigError(
-                    f"the Ray cluster has {cpus} CPUs, and {max(1, self.workers)} workers need one each. Set --scale.workers."
-                )
-            actor = ray.remote(num_cpus=1, num_gpus=0, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Actor)
-            given = carried(os.environ)
-            self.threads = self.workers
-            self._queue = Dispatcher(lambda number: RayHand(ray, actor.remote(given), number), self.workers)
+            # Its own cluster is this machine with this environment.
+            found = survey(ray, config, facts=facts, base=base, asking=bool(config.address))
+            found.check()
+            self.logs, self._ray, self._seats = ActorLogs(), ray, found.seats
+            self.workers = self.threads = len(found.seats["worker"])
+            self._queue = self._dispatcher("worker", self.workers, facts=facts)
             opened.callback(self._queue.close)
             self._queue.wait_ready()
             self._opened = opened.pop_all()
@@ -90,6 +98,28 @@ class RayRuntime:
         packed(Job(key=str(make_env), function="", arguments=(make_env,)))
         return Placement(self, make_env, numbers=self._numbers)
 
+    def crew(self, kind: str, size: int, *, facts: Facts | None = None) -> Crew:
+        """As `Runtime.crew`: actors with one CPU each."""
+        made = self._dispatcher(kind, size, facts=facts, ahead=1)
+        self._opened.callback(made.close)
+        return made
+
+    def _dispatcher(self, kind: str, size: int, *, facts: Facts | None = None, ahead: int = AHEAD) -> Dispatcher:
+        ray, given, seats = self._ray, carried(os.environ), self._seats.get(kind, ())
+        usual = ray.remote(num_cpus=1, num_gpus=0, max_restarts=0, max_task_retries=0)
+        actor = usual({"learner": LearnerActor, "sampler": SamplerActor}.get(kind, Actor))
+
+        # Numbered through all crews of a kind.
+        numbers = self._hired.setdefault(kind, count())
+
+        def hire(_: int) -> RayHand:
+            number = next(numbers)
+            # In the place of one that was lost another one starts wherever there is room.
+            where = _on_node(seats[number], soft=True) if number < len(seats) else "SPREAD"
+            return RayHand(ray, actor.options(scheduling_strategy=where).remote(given, facts), f"{kind}-{number}")
+
+        return Dispatcher(hire, size, facts=facts, ahead=ahead, logs=self.logs)
+
     def close(self) -> None:
         """As `Runtime.close`."""
         self._opened.close()
@@ -101,16 +131,85 @@ class RayRuntime:
         self.close()
 
 
+def surveyed(config: ScaleConfig, *, facts: Facts | None = None, base: Facts | None = None) -> Survey:
+    """What a run with these options would make of the cluster at `config.address`; starts no actor.
+
+    Raises:
+        ConfigError: no token, or too few CPUs.
+        ScaleError: the cluster does not answer.
+    """
+    _check_token()
+    ray = _connect(config.address)
+    try:
+        return survey(ray, config, facts=facts, base=base, asking=True)
+    finally:
+        ray.shutdown()
+
+
+def survey(ray: Any, config: ScaleConfig, *, facts: Facts | None, base: Facts | None, asking: bool) -> Survey:
+    """The nodes of a cluster, who sits where, and with `asking` what is wrong on each of them."""
+    listed = sorted((one for one in ray.nodes() if one["Alive"]), key=lambda one: (one["NodeManagerAddress"], one["NodeID"]))
+    nodes = [
+        ScaleNode(
+            id=one["NodeID"],
+            name=_named(one, listed),
+            cpus=int(one["Resources"].get("CPU", 0)),
+            memory_bytes=int(one["Resources"].get("memory", 0)),
+        )
+        for one in listed
+    ]
+    seats = seated_on(nodes, config.counts(sum(node.cpus for node in nodes)))
+    if not asking:
+        return Survey(nodes=tuple(nodes), seats=seats, wrong={})
+    needs = {node.id: merged(facts, base if node.id in (*seats["learner"], *seats["sampler"]) else None) for node in nodes}
+    ask = ray.remote(num_cpus=0, max_retries=0)(asked_here)
+    asked = {
+        id: ask.options(scheduling_strategy=_on_node(id, soft=False)).remote(carried(os.environ), need)
+        for id, need in needs.items()
+    }
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASK_S)
+    answered = [_answered(ray, node, asked[node.id]) for node in nodes]
+    wrong = {node.name: wrong_with(node, expected_of(needs[node.id])) for node in answered}
+    return Survey(nodes=tuple(answered), seats=seats, wrong={name: text for name, text in wrong.items() if text})
+
+
+def _named(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+    """A node's address, with the beginning of its id where others have the same one."""
+    address, id = node["NodeManagerAddress"], node["NodeID"]
+    return address if [one["NodeManagerAddress"] for one in nodes].count(address) == 1 else f"{address} ({id[:6]})"
+
+
+def asked_here(given: Mapping[str, str], facts: Facts | None) -> dict[str, str]:
+    """On a node: what it has."""
+    confine(os.environ, given)
+    return found_here(facts)
+
+
+def _answered(ray: Any, node: ScaleNode, answer: Any) -> ScaleNode:
+    try:
+        return replace(node, found=ray.get(answer, timeout=0))
+    except Exception as error:
+        ray.cancel(answer, force=True)
+        late = f"no answer within {ASK_S:g} s" if type(error).__name__ == "GetTimeoutError" else ""
+        return replace(node, problem=late or f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}")
+
+
+def _on_node(id: str, *, soft: bool) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
+
+    return NodeAffinitySchedulingStrategy(node_id=id, soft=soft)
+
+
 class Actor:
     """A worker on some node."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], facts: Facts | None) -> None:
         confine(os.environ, given)
-        self._bench = WorkerBench()
+        self._bench, self._facts = WorkerBench(hears=True), facts
 
-    def versions(self) -> dict[str, str]:
-        """As `worker_bench.versions`."""
-        return versions()
+    def found(self) -> dict[str, str]:
+        """As `worker_bench.found_here`."""
+        return found_here(self._facts)
 
     def perform(self, jobs: bytes) -> bytes:
         """As `WorkerBench.perform`."""
@@ -121,16 +220,23 @@ class Actor:
         self._bench.clear()
 
 
+class LearnerActor(Actor):
+    """The same for updates: processes show the name."""
+
+
+class SamplerActor(Actor):
+    """The same for replies."""
+
+
 class RayHand:
     """An actor; a `Hand`."""
 
-    def __init__(self, ray: Any, actor: Any, number: int) -> None:
-        self._ray, self._actor = ray, actor
-        self.name = f"actor-{number}"
+    def __init__(self, ray: Any, actor: Any, name: str) -> None:
+        self._ray, self._actor, self.name = ray, actor, name
 
     def ready(self) -> Future[Mapping[str, str]]:
         """As `Hand.ready`."""
-        return self._actor.versions.remote().future()
+        return self._actor.found.remote().future()
 
     def do(self, jobs: bytes) -> Future[bytes]:
         """As `Hand.do`."""
@@ -151,7 +257,8 @@ class _Head:
     """A cluster of one node on loopback, which ends with this process."""
 
     def __init__(self, config: ScaleConfig) -> None:
-        self._cpus = config.workers or len(os.sched_getaffinity(0))
+        # Of a cluster of this machine the CPUs only count actors: learners and samplers work while workers wait.
+        self._cpus = (config.workers or len(os.sched_getaffinity(0))) + config.learners + config.samplers
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -160,7 +267,7 @@ class _Head:
         folder = Path(tempfile.mkdtemp(prefix="onthejob-ray-"))
         with ExitStack() as made:
             made.callback(shutil.rmtree, folder, ignore_errors=True)
-            if len(str(folder)) + 66 > SOCKET_PATH:
+            if not room_for_sockets(str(folder)):
                 raise ConfigError(f"{folder} is too long for the paths of Ray's sockets. Set TMPDIR to a shorter folder.")
             token = folder / "token"
             token.write_text(_token(), encoding="ascii")
@@ -183,6 +290,11 @@ class _Head:
 
     def __exit__(self, *exception: object) -> None:
         self._made.close()
+
+
+def room_for_sockets(folder: str) -> bool:
+    """Whether the paths of Ray's sockets below a folder are short enough."""
+    return len(folder) + 66 <= SOCKET_PATH
 
 
 def _give_back(before: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from onthejob.errors import ContractError
+from onthejob.scale.actor_logs import ActorLogs
 from onthejob.types import Environment
 
 LIMIT_S = 600.0
@@ -35,12 +36,57 @@ class Job:
     """Jobs of one place go to one worker while it lives and are given that worker's shelf of the place as first argument: a dict
     in which a job may leave objects with a method `close` for the next one. A new worker's shelf is empty, so no result may
     depend on it."""
+    shelf: str = ""
+    """Name of a shelf that every worker has for itself: its own one is given as first argument, for what is costly to make, as a
+    model. Any worker may do the job, and no result may depend on what lies there. Not together with `place`."""
     limit_s: float = LIMIT_S
     """Seconds after which the job's worker counts as lost, > 0."""
 
 
 Results = Callable[[], dict[str, Any]]
 """Waits for a batch: key -> result of every job, or raises what the first job (in the order of submission) raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What every worker must find as it is found here, besides equal versions."""
+
+    functions: tuple[tuple[str, tuple[Any, ...]], ...]
+    """Import paths of functions that return name -> text, each with its arguments. What a node may lack is such a text too."""
+    stated: tuple[tuple[str, str], ...] = ()
+    """Name and text of facts that must be so in workers, whatever is found here."""
+
+
+def merged(first: Facts | None, second: Facts | None) -> Facts | None:
+    """What both ask for."""
+    if first is None or second is None:
+        return first or second
+    return Facts(functions=first.functions + second.functions, stated=first.stated + second.stated)
+
+
+class Crew(Protocol):
+    """Workers of one kind, apart from those of a runtime's own jobs."""
+
+    def submit(self, jobs: Sequence[Job]) -> Results:
+        """As `Runtime.submit`."""
+        ...
+
+    def start(self) -> None:
+        """Start the workers without waiting for them."""
+        ...
+
+    def wait_ready(self, *, all_of_them: bool = False) -> None:
+        """Start the workers and wait until one of them, or all, can work.
+
+        Raises:
+            ConfigError: what one of them has is not what this process has.
+            ScaleError: none can be started.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the workers; jobs that wait are given up."""
+        ...
 
 
 class Runtime(Protocol):
@@ -54,6 +100,11 @@ class Runtime(Protocol):
     @property
     def threads(self) -> int:
         """Threads that step the environments of whole episodes for it, at least; 0 where these live in this process."""
+        ...
+
+    @property
+    def logs(self) -> ActorLogs:
+        """What becomes of every worker."""
         ...
 
     def submit(self, jobs: Sequence[Job]) -> Results:
@@ -71,6 +122,19 @@ class Runtime(Protocol):
 
         Raises:
             ConfigError: `make_env` cannot be sent by name.
+        """
+        ...
+
+    def crew(self, kind: str, size: int, *, facts: Facts | None = None) -> Crew:
+        """`size` more workers, which take one job at a time and end with the runtime; none is started yet.
+
+        Args:
+            kind: their name in messages, e.g. `learner`.
+            size: >= 1.
+            facts: what must be equal here and there.
+
+        Raises:
+            ConfigError: a cluster has too few CPUs for them.
         """
         ...
 

@@ -10,13 +10,13 @@ from annotated_types import Ge
 
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.scale.local import LocalRuntime
-from onthejob.scale.runtime import Runtime
+from onthejob.scale.runtime import Facts, Runtime
 from onthejob.setting_ranges import Usual, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleConfig:
-    """Where branches are scored and episodes are stepped. The record is the same on a CPU, whatever is set here."""
+    """Where branches are scored, episodes stepped, replies sampled and roles updated; on a CPU the record stays the same."""
 
     backend: Literal["local", "ray"] = "local"
     """`local`: this process and the processes or threads of --workers. `ray`: actors of a Ray cluster (extra `ray`)."""
@@ -25,6 +25,12 @@ class ScaleConfig:
     loopback, which ends with the run."""
     workers: Annotated[int, Ge(0), Usual("Set --scale.workers 0 for all CPUs.")] = 0
     """Actors of `ray`, with one CPU each; 0 takes all CPUs of the cluster, or of this machine. With `local` set --workers."""
+    learners: Annotated[int, Ge(0), Usual("Set --scale.learners 0 to update in this process.")] = 0
+    """Learners, each with the base model in a process or an actor of its own: so many roles are updated at the same time. 0
+    updates one role after the other in this process."""
+    samplers: Annotated[int, Ge(0), Usual("Set --scale.samplers 0 to sample in this process.")] = 0
+    """Samplers, each with the base model and all adapters in a process or an actor of its own, over which prompts are spread. 0
+    samples in this process. They need the compiled code (`onthejob doctor`)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "--scale.")
@@ -33,6 +39,11 @@ class ScaleConfig:
         host, colon, port = self.address.rpartition(":")
         if self.address not in ("", "auto") and not (host and colon and port.isdecimal()):
             raise ConfigError(f"address must be auto or HOST:PORT, got {self.address!r}. `ray status` shows it on the head node.")
+
+    def counts(self, cpus: int) -> dict[str, int]:
+        """Kind of actor -> how many, on a cluster with so many CPUs."""
+        others = self.learners + self.samplers
+        return {"learner": self.learners, "sampler": self.samplers, "worker": self.workers or max(1, cpus - others)}
 
     def _of_ray(self) -> list[str]:
         """Options that were set and that only `ray` reads."""
@@ -52,12 +63,14 @@ def check_scale(config: ScaleConfig) -> None:
         )
 
 
-def open_runtime(config: ScaleConfig, *, workers: int) -> Runtime:
+def open_runtime(config: ScaleConfig, *, workers: int, facts: Facts | None = None, base: Facts | None = None) -> Runtime:
     """The runtime of these options; to be closed.
 
     Args:
         config: the options.
         workers: processes of `local`; 0 works in this one.
+        facts: what every node must have.
+        base: what nodes with learners must have besides.
 
     Raises:
         MissingDependency: as `check_scale`.
@@ -66,7 +79,7 @@ def open_runtime(config: ScaleConfig, *, workers: int) -> Runtime:
     """
     check_scale(config)
     if config.backend == "local":
-        return LocalRuntime(workers)
+        return LocalRuntime(workers, facts=facts)
     from onthejob.scale.on_ray import RayRuntime
 
-    return RayRuntime(config)
+    return RayRuntime(config, facts=facts, base=base)

@@ -7,6 +7,7 @@ imports, never as code.
 from __future__ import annotations
 
 import importlib
+import logging
 import pickle
 import sys
 import time
@@ -18,7 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError, StepError
-from onthejob.scale.runtime import Job
+from onthejob.scale.actor_logs import HeardLines
+from onthejob.scale.runtime import Facts, Job
 
 COMPARED = ("onthejob", "numpy", "torch", "transformers", "tokenizers")
 """Packages whose versions must be the driver's: other versions may compute other numbers."""
@@ -32,6 +34,7 @@ class Packed:
     function: str
     arguments: bytes
     place: str
+    shelf: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class JobOutcome:
     seconds: float
     kept: bool
     """Whether the shelf of the job's place holds anything now."""
+    logged: tuple[str, ...] = ()
+    """Lines that the package logged meanwhile."""
 
     def unpacked(self) -> Any:
         """The result.
@@ -75,7 +80,7 @@ def packed(job: Job) -> Packed:
             f"job {job.key} cannot be sent to a worker: {error}. Its classes and functions must be importable by name: put them "
             "at the top level of a module, or score with --workers 0."
         ) from error
-    return Packed(key=job.key, function=job.function, arguments=arguments, place=job.place)
+    return Packed(key=job.key, function=job.function, arguments=arguments, place=job.place, shelf=job.shelf)
 
 
 def message(jobs: Sequence[Packed]) -> bytes:
@@ -91,8 +96,15 @@ def outcomes_of(answer: bytes) -> tuple[JobOutcome, ...]:
 class WorkerBench:
     """The place of one worker: does messages of jobs, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hears: bool = False) -> None:
+        """hears: in a process of its own, whose log lines go to the driver."""
+        self._logger = logging.getLogger("onthejob")
+        if hears:
+            self._logger.setLevel(logging.INFO)
+            self._logger.propagate = False
+        self._hears = hears
         self._shelves: dict[str, dict[str, Any]] = {}
+        self._own: dict[str, dict[str, Any]] = {}
 
     def perform(self, jobs: bytes) -> bytes:
         """The outcomes of a message's jobs."""
@@ -101,30 +113,37 @@ class WorkerBench:
 
     def clear(self) -> None:
         """Close what lies on the shelves."""
-        for shelf in self._shelves.values():
+        for shelf in (*self._shelves.values(), *self._own.values()):
             for held in shelf.values():
                 with suppress(Exception):
                     held.close()
         self._shelves.clear()
+        self._own.clear()
 
     def _outcome(self, job: Packed) -> JobOutcome:
         started = time.perf_counter()
-        said = ""
+        said, heard = "", HeardLines()
+        if self._hears:
+            self._logger.addHandler(heard)
         try:
             result = self._call(job)
         except (Exception, SystemExit) as raised:
             result, said = portable(raised), f"{type(raised).__name__}: {raised}"
+        finally:
+            self._logger.removeHandler(heard)
         try:
             value = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, TypeError, AttributeError) as raised:
             said = f"what {job.function} returned cannot be sent between processes: {raised}. Use plain values."
             value = pickle.dumps(ContractError(said))
         seconds, kept = time.perf_counter() - started, job.place in self._shelves
-        return JobOutcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept)
+        return JobOutcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept, logged=tuple(heard.lines))
 
     def _call(self, job: Packed) -> Any:
         arguments = pickle.loads(job.arguments)
         function = function_at(job.function)
+        if job.shelf:
+            return function(self._own.setdefault(job.shelf, {}), *arguments)
         if not job.place:
             return function(*arguments)
         shelf = self._shelves.setdefault(job.place, {})
@@ -157,8 +176,21 @@ def versions() -> dict[str, str]:
     return found
 
 
+def found_here(facts: Facts | None) -> dict[str, str]:
+    """The versions, and what `facts` asks for: in this process, or in a worker."""
+    found = versions()
+    for path, arguments in () if facts is None else facts.functions:
+        found |= function_at(path)(*arguments)
+    return found
+
+
+def expected_of(facts: Facts | None) -> dict[str, str]:
+    """What workers must have found."""
+    return found_here(facts) | dict(() if facts is None else facts.stated)
+
+
 def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Which versions of a worker are not those of this process, in words; empty when all are equal."""
+    """What a worker found that is not as in this process, in words; empty when all is equal."""
     names = sorted({*here, *there})
     parts = [
         f"{name} {there.get(name, 'missing')} (here {here.get(name, 'missing')})"

@@ -22,7 +22,7 @@ class Hand(Protocol):
         ...
 
     def ready(self) -> Future[Mapping[str, str]]:
-        """Resolves to the worker's `versions()` once it can work; fails when it cannot be started."""
+        """Resolves to what the worker has `found_here` once it can work; fails when it cannot be started."""
         ...
 
     def do(self, jobs: bytes) -> Future[bytes]:
@@ -83,3 +83,8 @@ class Worker:
     def jobs(self) -> int:
         """Jobs that it holds, or that wait for it."""
         return len(self.own) + sum(len(sent.items) for sent in self.held)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error; Ray adds twenty to it."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -79,6 +79,8 @@ class Taught(NamedTuple):
 class RemoteLearner:
     """Updates are made by a worker; everything else is local."""
 
+    at_once = 1
+
     def __init__(
         self,
         local: LocalLearner,

@@ -105,6 +105,11 @@ class Learner(Protocol):
         """Its `LearnerConfig`."""
         ...
 
+    @property
+    def at_once(self) -> int:
+        """Updates of different roles that may be asked for at the same time, from threads, >= 1."""
+        ...
+
     def collate(self, groups: Sequence[Group], advantages_G: Sequence[Any], /) -> list[Any]:
         """The batches of one update: the tokens of the groups, each with its advantage. Empty where no group teaches anything.
 

@@ -126,6 +126,12 @@ def requirements() -> Iterator[Requirement]:
     yield Requirement("namespaces", None if problem else "allowed", problem)
 
 
+def sandbox_here() -> dict[str, str]:
+    """`sandbox` -> `usable`, or what this machine lacks for one."""
+    missing = [one.name for one in requirements() if one.found is None]
+    return {"sandbox": f"without {', '.join(missing)}" if missing else "usable"}
+
+
 def main() -> int:
     """Print what is missing and will not be there when onthejob is installed; returns 1 when there is something."""
     brought = {"bubblewrap"} if wheel_fits(os.uname().machine, platform.libc_ver()) else set[str]()
