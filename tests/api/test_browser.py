@@ -96,6 +96,7 @@ def test_a_seat_is_put_into_training_mode(tmp_path: Path):
         "pages",
         "timeline",
         "moments",
+        "visit",
         "links",
         "connection",
         "idle",

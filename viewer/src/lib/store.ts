@@ -148,6 +148,14 @@ export const setSpeed = (speed: number): void => {
     void act(post('reconfigure', { pace_s: Math.round(1000 / speed) / 1000 }));
 };
 
+/** Turns per second at which a company begins by itself. */
+const FIRST_SPEED = 2;
+/** Let the live company play, at the pace of a first visit. */
+export function beginLive(): void {
+  setState({ speed: FIRST_SPEED, follow: true });
+  void act(post('reconfigure', { playing: true, pace_s: 1 / FIRST_SPEED }));
+}
+
 /** Await a change; a refusal is shown, not thrown. */
 export async function act<T>(promise: Promise<T>): Promise<T | null> {
   try {

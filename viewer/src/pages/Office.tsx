@@ -12,6 +12,7 @@ import type { Stage, StageHost } from '../office/stage';
 import { Panel, Pay, RoleBadge, Sparkline, Waited } from '../ui/small';
 import { Feed } from '../ui/Feed';
 import { Reasons } from '../ui/Reasons';
+import { Tour } from '../ui/Tour';
 import { describe } from '../ui/Timeline';
 
 export default function Office() {
@@ -154,6 +155,8 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
         )}
         <Labels ref={labels} />
       </div>
+      {/* Another stage starts anew; what was read is remembered. */}
+      <Tour />
     </section>
   );
 }
