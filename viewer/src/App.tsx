@@ -8,14 +8,17 @@ import {
   clearProblem,
   copyLink,
   current,
+  followAction,
   followAddress,
   jumpTo,
   loadConfig,
   seek,
+  setPhoto,
   setRole,
   setStage,
   setTheme,
   startClock,
+  toggleFollowActor,
   togglePlay,
   useStore,
   watch,
@@ -58,8 +61,10 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['Shift ← →', 'a day back, a day on'],
   ['Home End', 'founding, newest turn'],
   ['[ ]', 'jump to the previous or next stop of the chosen kind'],
-  ['1 – 7', 'choose a role'],
+  ['1 – 7', 'choose a role, which stays chosen'],
+  ['f', 'in the office: follow who acts, or stay'],
   ['m', 'office in 2D or 3D'],
+  ['p', 'in the office: a picture to pass on, without controls; Esc or p ends it'],
   ['t', 'dark or light'],
   ['y', 'copy the link to what is shown'],
   ['j k Enter', 'next or previous row of a list or thing of a kind; open it'],
@@ -99,7 +104,7 @@ function useKeyboard(showHelp: () => void): void {
       if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
       // A focused button keeps its own space and enter.
       if (event.key === ' ' && target.closest('button, a, [role=button], summary')) return;
-      const { seq, theme, stage, jump: kind } = useStore.getState();
+      const { seq, theme, stage, photo, jump: kind } = useStore.getState();
       const frames = current(useStore.getState())?.frames ?? [];
       const marks = '[]'.includes(event.key) ? stops(frames, kind) : [];
       const jump = (mark: number | undefined): void => {
@@ -125,6 +130,9 @@ function useKeyboard(showHelp: () => void): void {
         End: () => seek(frames.length - 1),
         '[': () => jump([...marks].reverse().find((mark) => mark < seq)),
         ']': () => jump(marks.find((mark) => mark > seq)),
+        f: toggleFollowActor,
+        p: () => setPhoto(!photo && document.querySelector('.stage') !== null),
+        ...(photo ? { Escape: () => setPhoto(false) } : {}),
         m: () => setStage(stage === '2d' ? '3d' : '2d'),
         t: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
         y: () => void copyLink(),
@@ -165,7 +173,7 @@ export function App() {
 
   useEffect(() => {
     void loadConfig();
-    const stops = [watch('live'), startClock(), followAddress()];
+    const stops = [watch('live'), startClock(), followAction(), followAddress()];
     return () => stops.forEach((stop) => stop());
   }, []);
   useEffect(() => {
@@ -193,8 +201,9 @@ export function App() {
     document.title = tab ? `${tab[1]} · onthejob` : 'onthejob';
   }, [tab]);
   const [, run, part] = route.path;
+  const photo = useStore((state) => state.photo) && page === 'office';
   return (
-    <div className="app">
+    <div className="app" data-photo={photo}>
       <div>
         <header className="top">
           <a className="brand" href={link([first])}>

@@ -36,7 +36,7 @@ describe('a first visit', () => {
       { seats: {} },
     ] as Partial<Seats>[])
       expect(untouched(seats(patch), 1, players), JSON.stringify(patch)).toBe(false);
-    expect(untouched(seats(), 1, []), 'nobody is known').toBe(false);
+    expect(untouched(seats(), 1, []), 'no player is known').toBe(false);
   });
   it('keeps away from an address that names a moment', () => {
     for (const hash of ['#/office?turn=3', '#/office?night=2&role=dev', '#/office?run=r&it=0&ep=e'])

@@ -251,6 +251,8 @@ class Config(Sent):
     """Role -> who it is."""
     actions: dict[str, list[str]]
     duties: dict[str, str]
+    event_effects: dict[str, str]
+    """Kind of a company event -> what it does, in a sentence."""
     worlds: list[SeatsView]
     runs: bool
     """A folder of runs is served."""

@@ -32,6 +32,7 @@ from onthejob.api.tokens import Tokens
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
+from onthejob.envs.office.events import EVENTS
 from onthejob.envs.office.reward_parts import MEANINGS, PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ContractError
@@ -149,6 +150,7 @@ def describe(worlds: Sequence[World], *, runs: bool, open_run: str, collect: str
         roles={str(role): spec.person for role, spec in ROLES.items()},
         actions={str(role): list(spec.actions) for role, spec in ROLES.items()},
         duties={str(role): spec.duty for role, spec in ROLES.items()},
+        event_effects={kind: " ".join((effect.__doc__ or "").split()) for kind, effect in EVENTS.items()},
         worlds=[world.status() for world in worlds],
         runs=runs,
         open_run=open_run,

@@ -864,6 +864,10 @@ export interface components {
                 [key: string]: string;
             };
             env: components["schemas"]["EnvView"] | null;
+            /** Event Effects */
+            event_effects: {
+                [key: string]: string;
+            };
             /** Open Run */
             open_run: string;
             /** Part Meanings */

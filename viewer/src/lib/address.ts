@@ -7,6 +7,8 @@ import { frameOf, JUMPS, TURNS_PER_DAY, type Jump } from './world';
 /** Pages that show a moment of a world. */
 export const MOMENT_PAGES: ReadonlySet<string> = new Set(['office', 'dashboard', 'play']);
 export const FIRST_JUMP: Jump = 'deal';
+/** Stands for a role where the office's inspector follows who acts. */
+export const ACTING = 'acting';
 
 /** A turn of the company counted from 1 (0: its beginning), or the night after a day counted from 1; neither follows the newest. */
 export interface When {

@@ -1,8 +1,10 @@
 // The state that pages share: the worlds, where the timeline stands, and how it moves.
 import { create } from 'zustand';
 import { get, hasToken, post, type Config, type Frames, type Seats, type WorldName } from '../api/client';
-import { FIRST_JUMP, MOMENT_PAGES, momentOf, queryOf, seqOf, whenOf, type When } from './address';
+import { ACTING, FIRST_JUMP, MOMENT_PAGES, momentOf, queryOf, seqOf, whenOf, type When } from './address';
 import { held, isExport } from './exported';
+import { concerned } from './reasons';
+import { ROLE } from './roles';
 import { parse, settle } from './route';
 import { extend, penalties, type Jump, type World } from './world';
 
@@ -34,6 +36,8 @@ interface State {
   /** Frames per second. */
   speed: number;
   role: string;
+  /** The office selects who acts in the frame that is shown; else the role that was chosen stays. */
+  followActor: boolean;
   /** What the keys and buttons of the timeline jump to. */
   jump: Jump;
   problem: string;
@@ -43,6 +47,8 @@ interface State {
   wantsRace: boolean;
   /** An episode of a run is being played again on the server. */
   loading: boolean;
+  /** The office without controls, with a caption: a picture to pass on. */
+  photo: boolean;
   theme: 'dark' | 'light';
   stage: '2d' | '3d';
 }
@@ -76,11 +82,13 @@ export const useStore = create<State>(() => ({
   moving: false,
   speed: 2,
   role: 'sales',
+  followActor: true,
   jump: FIRST_JUMP,
   problem: '',
   said: '',
   wantsRace: false,
   loading: false,
+  photo: false,
   theme: remembered('onthejob-theme', light ? 'light' : 'dark') === 'light' ? 'light' : 'dark',
   stage: remembered('onthejob-stage', '2d') === '3d' ? '3d' : '2d',
 }));
@@ -111,7 +119,7 @@ export function jumpTo(seq: number, kind: Jump): void {
   seek(seq);
   const frame = current(getState())?.frames[seq];
   const charged = frame && kind === 'penalty' ? penalties(frame).map(([role]) => role) : [];
-  if (charged.length && !charged.includes(getState().role)) setState({ role: charged[0]! });
+  if (charged.length && !charged.includes(getState().role)) showRole(charged[0]!);
   note(true);
 }
 
@@ -139,7 +147,28 @@ export const setStage = (stage: '2d' | '3d'): void => {
   remember('onthejob-stage', stage);
   setState({ stage });
 };
-export const setRole = (role: string): void => setState({ role });
+/** Choose a role, which stays chosen when another one acts. */
+export const setRole = (role: string): void => setState({ role, followActor: false });
+/** Show a role until another one acts, where who acts is followed. */
+export const showRole = (role: string): void => setState({ role });
+export const toggleFollowActor = (): void => setState({ followActor: !getState().followActor });
+/** Who is to be looked at in the frame that is shown. */
+function lead(state: State): string {
+  const frame = current(state)?.frames[state.seq];
+  const found = frame ? concerned(frame) : '';
+  return Object.hasOwn(ROLE, found) ? found : state.role;
+}
+/** Pages on which who acts is followed; on others a role is chosen for what is read or played there. */
+const onStage = (): boolean => ['office', ''].includes(parse(location.hash).path[0] ?? '');
+/** Select who acts with each new frame of the office. Returns what ends it. */
+export function followAction(): () => void {
+  return useStore.subscribe((state, before) => {
+    if (!state.followActor || !onStage()) return;
+    const moved = current(state)?.frames[state.seq] !== current(before)?.frames[before.seq];
+    if ((moved || !before.followActor) && lead(state) !== state.role) setState({ role: lead(state) });
+  });
+}
+export const setPhoto = (photo: boolean): void => setState({ photo });
 export const setJump = (jump: Jump): void => setState({ jump });
 export const setSpeed = (speed: number): void => {
   setState({ speed });
@@ -241,7 +270,11 @@ function readAddress(): void {
     note();
     return;
   }
-  setState({ jump: moment.jump ?? FIRST_JUMP, ...(moment.role ? { role: moment.role } : {}) });
+  setState({
+    jump: moment.jump ?? FIRST_JUMP,
+    ...(moment.role ? { role: moment.role } : {}),
+    ...(onStage() ? { followActor: !moment.role } : {}),
+  });
   const { recorded, worlds } = getState();
   const { when } = moment;
   // The playground has the live company only.
@@ -286,7 +319,7 @@ function note(anew?: boolean, exact = false): void {
   const to = queryOf({
     recorded: recorded && { run: recorded.run, iteration: recorded.iteration, episode: recorded.episode },
     when: newest ? {} : whenOf(frame),
-    role: state.role,
+    role: onStage() && state.followActor ? ACTING : state.role,
     jump: state.jump,
   });
   const another = momentOf(query) !== null && (query.get('ep') ?? '') !== (recorded?.episode ?? '');
@@ -304,6 +337,7 @@ export function followAddress(): () => void {
     const changed =
       state.seq !== before.seq ||
       state.role !== before.role ||
+      state.followActor !== before.followActor ||
       state.jump !== before.jump ||
       state.follow !== before.follow ||
       state.recorded !== before.recorded;

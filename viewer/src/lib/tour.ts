@@ -1,4 +1,4 @@
-// The first visit: what a newcomer is told under the stage, and whether the company may begin by itself.
+// The first visit: the captions under the stage, and whether the company may begin by itself.
 import type { PlayerInfo, Seats } from '../api/client';
 import { parse } from './route';
 
@@ -13,7 +13,7 @@ export const CAPTIONS: readonly string[] = [
 const KEY = 'onthejob-tour';
 const OVER = 'over';
 
-/** The caption to show, kept over reloads: null where the tour was skipped or read to its end, -1 where nobody was here yet. */
+/** The caption to show, kept over reloads: null where the tour was skipped or read to its end, -1 on a first visit. */
 export function keptStep(): number | null {
   try {
     const kept = localStorage.getItem(KEY);
@@ -39,7 +39,7 @@ export function namesMoment(hash: string): boolean {
   return ['turn', 'night', 'run', 'ep'].some((name) => query.has(name));
 }
 
-/** Whether the company has not begun, and only scripted players sit in it: nobody's turn is taken and nothing is spent. */
+/** Whether the company has not begun, and only scripted players sit in it: no person's turn is taken and nothing is spent. */
 export function untouched(seats: Seats, frames: number, players: readonly Pick<PlayerInfo, 'name' | 'kind'>[]): boolean {
   const scripted = new Set(players.filter(({ kind }) => kind === 'scripted').map(({ name }) => name));
   const all = Object.values(seats.seats);

@@ -1,11 +1,13 @@
 // Names and bubbles above either stage, as ordinary elements: sharp at every zoom, selectable, read by screen readers.
 import { forwardRef, useImperativeHandle, useMemo, useRef, type CSSProperties } from 'react';
 import { ROLES } from '../lib/roles';
-import { current, setRole, useStore } from '../lib/store';
+import { clock, current, setRole, useStore } from '../lib/store';
 import { roleStyle } from '../ui/small';
 import { thinkingText, useThinking } from '../ui/Connection';
 import { BUBBLE_COLORS, bubblesAt } from './bubbles';
+import { confetti, leavers } from './happening';
 import { ZONES } from './layout';
+import { Banner, Cloud, Confetti } from './Banner';
 import type { Place } from './stage';
 
 export interface LabelsHandle {
@@ -67,6 +69,8 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   const elements = useRef<Record<string, HTMLDivElement | null>>({});
   const places = useRef<Record<string, Place>>({});
   const pending = useRef(0);
+  const gone = useMemo(() => (world ? leavers(world.frames, seq, seq) : []), [world, seq]);
+  const won = useMemo(() => (world ? confetti(world.frames, seq, seq) !== null : false), [world, seq]);
   const bubbles = useMemo(() => (world ? bubblesAt(world.frames, seq) : []), [world, seq]);
 
   useImperativeHandle(ref, () => ({
@@ -75,6 +79,7 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
       const element = elements.current[role];
       if (!element) return;
       element.style.transform = `translate(${at.x.toFixed(1)}px, ${at.y.toFixed(1)}px)`;
+      if (role.startsWith('leaver')) element.style.setProperty('--tall', `${at.tall.toFixed(1)}px`);
       element.style.visibility = at.hidden ? 'hidden' : 'visible';
       // All seven are placed in the same frame; bubbles are spread once after them.
       if (pending.current) return;
@@ -94,6 +99,10 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
           return name && where ? [{ name, x: where.x, y: where.y }] : [];
         });
         stack(names);
+        const now = useStore.getState();
+        const frames = current(now)?.frames;
+        const fallen = frames ? confetti(frames, now.seq, clock.t) : null;
+        if (fallen !== null) layer.current?.style.setProperty('--fallen', fallen.toFixed(3));
       });
     },
   }));
@@ -129,6 +138,7 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
               <span className="person">{role.person} · </span>
               {role.title}
             </button>
+            {role.id === 'sales' && won && <Confetti />}
             {follows && thinking?.role === role.id && (
               <span className="thinking" role="status">
                 … {thinkingText(thinking.seconds)}
@@ -154,6 +164,19 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
           </div>
         );
       })}
+      {gone.map(({ id, name }, index) => (
+        <div
+          key={id}
+          className="leaver"
+          ref={(element) => {
+            elements.current[`leaver ${index}`] = element;
+          }}
+        >
+          <Cloud />
+          <span>{name} leaves</span>
+        </div>
+      ))}
+      <Banner />
     </div>
   );
 });

@@ -4,6 +4,7 @@ import { ROLES } from '../lib/roles';
 import { receivers } from './bubbles';
 import { onDemand, type Demand } from './demand';
 import { drawChart, drawKanban, drawRack, surface } from './instruments';
+import { leavers, LEAVERS } from './happening';
 import { bake, H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, ZONES } from './layout';
 import { Motion } from './motion';
 import { character, CH, CW, FRAMES, furniture, mk, restingFrame } from './pix';
@@ -62,6 +63,7 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
   class OfficeScene extends P.Scene {
     private people: Record<string, Person> = {};
     private visitors: Phaser.GameObjects.Sprite[] = [];
+    private leaving: Phaser.GameObjects.Sprite[] = [];
     private lines!: Phaser.GameObjects.Graphics;
     private rings!: Phaser.GameObjects.Graphics;
     private light!: Phaser.GameObjects.Graphics;
@@ -107,6 +109,8 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
             .setVisible(false),
         );
       });
+      for (let index = 0; index < LEAVERS; index++)
+        this.leaving.push(this.add.sprite(0, 0, 'c_v0', 'down0').setOrigin(0.5, 1).setScale(SCALE).setVisible(false));
       this.look();
       this.scale.on('resize', () => {
         if (!this.free) this.fit();
@@ -225,6 +229,24 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
         world.accounts[seq]?.filter((account) => ['lead', 'qualified'].includes(account.stage)).length ?? 0,
       );
       this.visitors.forEach((visitor, index) => visitor.setVisible(index < waiting));
+      this.walkOut(leavers(world.frames, seq, host.calm() ? Math.floor(t) + 0.999 : t), t);
+    }
+
+    /** Customers who leave, each with a cloud above. */
+    private walkOut(gone: ReturnType<typeof leavers>, t: number): void {
+      this.leaving.forEach((sprite, index) => {
+        const one = gone[index];
+        sprite.setVisible(Boolean(one));
+        if (one) {
+          const view = one.facing === 'left' || one.facing === 'right' ? 'side' : one.facing;
+          const step = host.calm() ? 0 : [1, 0, 2, 0][Math.floor(t * WALK_RATE * 2) % 4]!;
+          const y = (one.y + 0.4) * TILE;
+          sprite.setTexture(`c_v${one.id % VISITORS.length}`, `${view}${step}`).setFlipX(one.facing === 'left');
+          sprite.setPosition(one.x * TILE, y).setDepth(y);
+        }
+        const at = this.onPage((one?.x ?? 0) * TILE, ((one?.y ?? 0) + 0.4) * TILE);
+        host.place(`leaver ${index}`, { ...at, tall: CH * SCALE * this.cameras.main.zoom, hidden: !one });
+      });
     }
 
     private move(id: string, color: string, t: number, acts: boolean): void {
@@ -346,7 +368,7 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
   });
   // Without steps of its own, Phaser does not look whether its parent has another size.
   const observer = new ResizeObserver(() => {
-    if (demand) game.scale.refresh();
+    if (demand && game.scale.getParentBounds()) game.scale.refresh();
   });
   observer.observe(parent);
   return {

@@ -9,27 +9,33 @@ import { Box, hsl, Humanoid, type Shared } from './Humanoid';
 import { arc, ARC_POINTS } from './arcs';
 import { receivers } from './bubbles';
 import { onDemand, type Demand } from './demand';
+import { leavers, LEAVERS } from './happening';
+import { corners, fit } from './fit';
 import { drawChart, drawKanban, surface } from './instruments';
 import { H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
 import { Motion } from './motion';
+import { Pace } from './pace';
 import { SKIN } from './pix';
 import type { Stage, StageHost } from './stage';
 
 const FLOORS = ['#a97c50', '#5d6f8f', '#94627a', '#56758f', '#7a6a9a', '#64894f', '#d8c8a8', '#454b5e'];
 const WALL_HEIGHT = 1.25;
-const HOME_CAMERA = new THREE.Vector3(0, 31, 27);
-/** Width to height at which the whole office fits from there; narrower stages look from farther away. */
-const HOME_ASPECT = 1.55;
-/** Frames after which the view decides whether it can afford shadows. */
-const PROBE = 30;
-const SLOW_MS = 50;
-/** Frames farther apart are of different changes, and not slow. */
-const REST_MS = 2000;
+/** From where the office is seen at first, and what has to be seen: all of it, with the people at its edges. */
+const FROM = [0, 31, 26.5] as const;
+const FOV = 44;
+const MARGIN = 0.02;
+const OFFICE = corners([-W / 2, 0, -H / 2], [W / 2, 1.9, H / 2]);
 
-function homeFor(canvas: HTMLCanvasElement): THREE.Vector3 {
-  const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
-  return HOME_CAMERA.clone().multiplyScalar(Math.max(1, Math.min(2.4, HOME_ASPECT / aspect)));
+/** Show the whole office, whatever the canvas's shape. */
+function home(controls: OrbitControls, canvas: HTMLCanvasElement): void {
+  const aspect = Math.max(1, canvas.clientWidth) / Math.max(1, canvas.clientHeight);
+  const { eye, target } = fit(OFFICE, { from: FROM, fov: FOV, aspect, margin: MARGIN });
+  controls.object.position.set(...eye);
+  controls.target.set(...target);
+  controls.maxDistance = Math.max(FARTHEST, 1.2 * controls.getDistance());
+  controls.update();
 }
+const FARTHEST = 75;
 
 const Desk = ({ x, z }: { x: number; z: number }) => (
   <group position={[x, 0, z]}>
@@ -252,6 +258,55 @@ function Talk({ shared }: { shared: Shared }) {
   );
 }
 
+const Visitor = ({ look }: { look: number }) => (
+  <>
+    <Box size={[0.4, 0.6, 0.26]} at={[0, 0.3, 0]} color="#3a4256" />
+    <Box size={[0.52, 0.56, 0.3]} at={[0, 0.86, 0]} color={hsl([(look * 83) % 360, 26, 46])} />
+    <Box size={[0.4, 0.38, 0.38]} at={[0, 1.34, 0]} color={SKIN[look % SKIN.length]![0]} />
+    <Box size={[0.44, 0.16, 0.42]} at={[0, 1.54, -0.02]} color={hsl([(look * 47) % 60, 34, 24])} />
+  </>
+);
+
+/** Customers who leave; a cloud goes above each. */
+function Leaving({ shared }: { shared: Shared }) {
+  const groups = useRef<(THREE.Group | null)[]>([]);
+  const point = useMemo(() => new THREE.Vector3(), []);
+  useFrame(({ camera, size }) => {
+    const { host } = shared;
+    const time = host.calm() ? Math.floor(host.time()) + 0.999 : host.time();
+    const gone = leavers(host.world()?.frames ?? [], host.seq(), time);
+    groups.current.forEach((group, index) => {
+      const one = gone[index];
+      if (!group) return;
+      group.visible = Boolean(one);
+      if (one) group.position.set(one.x, 0, one.y);
+      const down = (tall: number): number => {
+        point.set((one?.x ?? 0) - W / 2, tall, (one?.y ?? 0) - H / 2).project(camera);
+        return ((1 - point.y) / 2) * size.height;
+      };
+      const head = down(1.7);
+      const y = down(0);
+      const x = ((point.x + 1) / 2) * size.width;
+      host.place(`leaver ${index}`, { x, y, tall: y - head, hidden: !one || point.z > 1 });
+    });
+  });
+  return (
+    <>
+      {Array.from({ length: LEAVERS }, (_, index) => (
+        <group
+          key={index}
+          visible={false}
+          ref={(element) => {
+            groups.current[index] = element;
+          }}
+        >
+          <Visitor look={index} />
+        </group>
+      ))}
+    </>
+  );
+}
+
 /** Leads that wait in the lobby. */
 function Visitors({ shared }: { shared: Shared }) {
   const groups = useRef<(THREE.Group | null)[]>([]);
@@ -273,10 +328,7 @@ function Visitors({ shared }: { shared: Shared }) {
             groups.current[index] = element;
           }}
         >
-          <Box size={[0.4, 0.6, 0.26]} at={[0, 0.3, 0]} color="#3a4256" />
-          <Box size={[0.52, 0.56, 0.3]} at={[0, 0.86, 0]} color={hsl([(index * 83) % 360, 26, 46])} />
-          <Box size={[0.4, 0.38, 0.38]} at={[0, 1.34, 0]} color={SKIN[index % SKIN.length]![0]} />
-          <Box size={[0.44, 0.16, 0.42]} at={[0, 1.54, -0.02]} color={hsl([(index * 47) % 60, 34, 24])} />
+          <Visitor look={index} />
         </group>
       ))}
     </>
@@ -310,29 +362,44 @@ function Room({ shared }: { shared: Shared }) {
       ))}
       <Furniture shared={shared} />
       <Visitors shared={shared} />
+      <Leaving shared={shared} />
     </group>
   );
 }
 
+interface Handle {
+  controls: OrbitControls | null;
+  /** The reader has moved the camera, which then stays where it is. */
+  moved: boolean;
+}
+
 /** The controls, and how much the view can afford. */
-function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; shared: Shared }) {
+function Rig({ handle, shared, plain }: { handle: Handle; shared: Shared; plain: boolean }) {
   const { camera, gl, setDpr, scene, invalidate, size } = useThree();
   const demand = useRef<Demand | null>(null);
+  const pace = useMemo(() => new Pace(plain), [plain]);
   useEffect(() => {
     const view = (): string => [...camera.matrixWorld.elements.map((one) => one.toFixed(3)), size.width, size.height].join(' ');
-    const made = onDemand(shared.host, view, () => invalidate());
+    const made = onDemand(shared.host, view, (now, steady) => {
+      const found = pace.next(now, steady);
+      if (found === 'plain') {
+        setDpr(0.75);
+        gl.shadowMap.enabled = false;
+        scene.traverse((object) => {
+          if (object instanceof THREE.Mesh && object.material instanceof THREE.Material) object.material.needsUpdate = true;
+        });
+      } else if (found !== null) shared.host.slow?.(found);
+      invalidate();
+    });
     demand.current = made;
     return () => made.stop();
-  }, [camera, invalidate, shared, size.width, size.height]);
-  const probe = useRef({ frames: 0, spent: 0, last: -Infinity, low: false });
+  }, [camera, gl, invalidate, pace, scene, setDpr, shared, size.width, size.height]);
   useEffect(() => {
     const controls = new OrbitControls(camera, gl.domElement);
     controls.maxPolarAngle = 1.35;
     controls.minDistance = 6;
-    controls.maxDistance = 75;
-    controls.target.set(0, 0, 0.5);
-    camera.position.copy(homeFor(gl.domElement));
-    controls.update();
+    home(controls, gl.domElement);
+    controls.addEventListener('start', () => (handle.moved = true));
     const poke = (): void => demand.current?.poke();
     controls.addEventListener('change', poke);
     handle.controls = controls;
@@ -355,26 +422,6 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
         hidden: point.z > 1,
       });
     }
-    const state = probe.current;
-    if (state.low) return;
-    const now = performance.now();
-    // A pause between two changes says nothing of how long a frame takes.
-    if (now - state.last < REST_MS) {
-      state.spent += now - state.last;
-      state.frames += 1;
-    }
-    state.last = now;
-    if (state.frames < PROBE) return;
-    if (state.spent / state.frames > SLOW_MS) {
-      state.low = true;
-      setDpr(0.75);
-      gl.shadowMap.enabled = false;
-      scene.traverse((object) => {
-        if (object instanceof THREE.Mesh && object.material instanceof THREE.Material) object.material.needsUpdate = true;
-      });
-    }
-    state.frames = 0;
-    state.spent = 0;
   }, -1);
   return null;
 }
@@ -389,7 +436,7 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
   canvas.style.cssText = 'display:block;width:100%;height:100%';
   parent.append(canvas);
   const root = createRoot(canvas);
-  const handle: { controls: OrbitControls | null } = { controls: null };
+  const handle: Handle = { controls: null, moved: false };
   const shared: Shared = { host, motion: new Motion(), seatedY: -0.08 };
   const lowFx = new URLSearchParams(location.search).has('lowfx') || parent.clientWidth < 700;
   const size = () => ({ width: Math.max(parent.clientWidth, 1), height: Math.max(parent.clientHeight, 1), top: 0, left: 0 });
@@ -400,7 +447,7 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
       shadows: lowFx ? false : 'percentage',
       dpr: lowFx ? 1 : Math.min(window.devicePixelRatio, 1.5),
       size: size(),
-      camera: { position: HOME_CAMERA.toArray(), fov: 44, near: 0.5, far: 160 },
+      camera: { position: [...FROM], fov: FOV, near: 0.5, far: 160 },
       gl: { antialias: !lowFx, powerPreference: 'low-power' },
     });
   };
@@ -431,10 +478,14 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
         <Humanoid key={role.id} role={role} shared={shared} />
       ))}
       <Talk shared={shared} />
-      <Rig handle={handle} shared={shared} />
+      <Rig handle={handle} shared={shared} plain={lowFx} />
     </>,
   );
-  const observer = new ResizeObserver(() => void configure());
+  const observer = new ResizeObserver(() => {
+    void configure().then(() => {
+      if (handle.controls && !handle.moved) home(handle.controls, canvas);
+    });
+  });
   observer.observe(parent);
   const camera = (): THREE.Camera | undefined => handle.controls?.object;
   return {
@@ -442,13 +493,13 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
       const { controls } = handle;
       const eye = camera();
       if (!controls || !eye) return;
+      handle.moved = true;
       eye.position.sub(controls.target).divideScalar(factor).add(controls.target);
       controls.update();
     },
     reset() {
-      camera()?.position.copy(homeFor(canvas));
-      handle.controls?.target.set(0, 0, 0.5);
-      handle.controls?.update();
+      handle.moved = false;
+      if (handle.controls) home(handle.controls, canvas);
     },
     destroy() {
       observer.disconnect();

@@ -30,14 +30,14 @@ export function pictureOf(host: StageHost, now: number): string {
 }
 
 /**
- * Call `draw` in each animation frame in which the picture is another than the one before, and shortly after.
+ * Call `draw` (`steady`: it was called in the animation frame before, too) in each animation frame in which the picture is another than the one before, and shortly after.
  * @param view what else the picture depends on, such as the camera.
  * @param frame asks for an animation frame, and gives a way to cancel it.
  */
 export function onDemand(
   host: StageHost,
   view: () => string,
-  draw: (now: number) => void,
+  draw: (now: number, steady: boolean) => void,
   frame: { ask: (next: (now: number) => void) => number; cancel: (handle: number) => void } = {
     ask: (next) => requestAnimationFrame(next),
     cancel: (handle) => cancelAnimationFrame(handle),
@@ -45,6 +45,7 @@ export function onDemand(
 ): Demand {
   let drawn = '';
   let left = AFTER;
+  let steady = false;
   const tick = (now: number): void => {
     const key = `${pictureOf(host, now)} ${view()}`;
     if (key !== drawn) {
@@ -53,8 +54,9 @@ export function onDemand(
     }
     if (left > 0) {
       left -= 1;
-      draw(now);
-    }
+      draw(now, steady);
+      steady = true;
+    } else steady = false;
     handle = frame.ask(tick);
   };
   let handle = frame.ask(tick);

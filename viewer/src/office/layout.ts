@@ -47,6 +47,8 @@ export const COMMONS: Record<string, Tile> = { ceo: [20, 15], dev: [24, 16], mar
 export const BESIDE: Record<string, readonly Tile[]> = { ceo: [[7, 5], [4, 6], [8, 6]], dev: [[34, 5], [31, 6], [31, 4]], marketing: [[5, 16], [2, 17], [6, 15]], sales: [[29, 16], [32, 16], [29, 15]], content: [[6, 27], [3, 27], [6, 26]], hr: [[21, 27], [18, 27], [18, 26]], customer: [[32, 30], [34, 30], [34, 29]] };
 /** Leads that wait in the lobby. */
 export const WAITING: readonly Tile[] = [[28, 30], [30, 31], [35, 27], [37, 28], [29, 25], [32, 31], [37, 25], [28, 28], [34, 25], [38, 31]];
+/** The lobby's door, through which a visitor leaves. */
+export const EXIT: Tile = [32, 22];
 export const blocked: boolean[][] = wall.map((r) => r.slice());
 for (const i of ITEMS) if (i.block) { const [x, y, w, h] = i.block; for (let b = y; b < y + h; b++) for (let a = x; a < x + w; a++) blocked[b]![a] = true; }
 /** The shortest way between two tiles, both included; empty when there is none. */

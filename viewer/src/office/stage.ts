@@ -20,6 +20,8 @@ export interface StageHost {
   calm: () => boolean;
   /** The company is at work on a turn that has not arrived: what moves by itself may move. */
   lively: () => boolean;
+  /** The picture cannot be drawn at more than so many frames a second. */
+  slow?: (fps: number) => void;
 }
 
 export interface Stage {

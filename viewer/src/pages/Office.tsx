@@ -4,7 +4,8 @@ import { compact, dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLE, titleOf } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
-import { atWork, clock, current, setRole, setStage, useStore } from '../lib/store';
+import { atWork, clock, current, setPhoto, setRole, setStage, toggleFollowActor, useStore } from '../lib/store';
+import { captionOf } from '../lib/photo';
 import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import { Motion } from '../office/motion';
@@ -45,14 +46,19 @@ export default function Office() {
   );
 }
 
+/** A reader who wants 3D as slow as it is says so once. */
+let staysSlow = false;
+
 function StageView({ kind }: { kind: '2d' | '3d' }) {
   const box = useRef<HTMLDivElement>(null);
   const labels = useRef<LabelsHandle>(null);
   const stage = useRef<Stage | null>(null);
   const [problem, setProblem] = useState('');
   const [ready, setReady] = useState(false);
+  const [slow, setSlow] = useState<number | null>(null);
   const frame = useStore((state) => current(state)?.frames[state.seq]);
   const seats = useStore((state) => current(state)?.seats);
+  const photo = useStore((state) => state.photo);
 
   useEffect(() => {
     const element = box.current;
@@ -68,6 +74,7 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
       place: (role, at) => labels.current?.place(role, at),
       calm: () => reduced.matches,
       lively: () => atWork(useStore.getState()),
+      slow: (fps) => setSlow(staysSlow ? null : fps),
     };
     const create = async (): Promise<Stage | null> =>
       kind === '2d' || import.meta.env.VITE_REPLAY
@@ -154,15 +161,50 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
           </p>
         )}
         <Labels ref={labels} />
+        {slow !== null && (
+          <div className="offer" role="status">
+            <span>3D draws {fixed(slow, 1)} frames a second here.</span>
+            <button type="button" onClick={() => setStage('2d')}>
+              Show 2D
+            </button>
+            <button
+              type="button"
+              className="quiet"
+              onClick={() => {
+                staysSlow = true;
+                setSlow(null);
+              }}
+            >
+              Stay
+            </button>
+          </div>
+        )}
       </div>
+      {photo && frame && <Caption frame={frame} />}
       {/* Another stage starts anew; what was read is remembered. */}
       <Tour />
     </section>
   );
 }
 
+/** What stands under the picture in photo mode; a click leaves it. */
+function Caption({ frame }: { frame: World['frames'][number] }) {
+  const { when, what, value } = captionOf(frame);
+  return (
+    <button type="button" className="caption" onClick={() => setPhoto(false)} title="Back to the controls (p or Esc)">
+      <span>{when}</span>
+      <b>{what}</b>
+      <span>
+        company value <b>{value}</b>
+      </span>
+      <small>onthejob</small>
+    </button>
+  );
+}
+
 function Inspector({ world, seq }: { world: World; seq: number }) {
   const role = useStore((state) => state.role);
+  const follows = useStore((state) => state.followActor);
   const duties = useStore((state) => state.config?.duties) ?? {};
   const mine = useMemo(() => {
     for (let index = seq; index > 0; index--) if (world.frames[index]?.actor === role) return world.frames[index];
@@ -180,6 +222,16 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
       title={<RoleBadge role={role} person />}
       tools={
         <span className="row small dim">
+          <button
+            type="button"
+            className="quiet"
+            aria-pressed={follows}
+            onClick={toggleFollowActor}
+            aria-label={follows ? 'follows who acts' : 'stays with this role'}
+            title={follows ? 'Stay with this role (f)' : 'Follow who acts (f)'}
+          >
+            {follows ? 'follows' : 'stays'}
+          </button>
           <span className="mono">{world.seats.seats[role] ?? 'world'}</span>
           {world.seats.modes[role] && world.seats.human !== role && <span data-testid="mode">{world.seats.modes[role]}</span>}
         </span>

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { NIGHT, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
-import { current, jumpTo, seek, setJump, setRole, setSpeed, togglePlay, useStore } from '../lib/store';
+import { current, jumpTo, seek, setJump, setSpeed, showRole, togglePlay, useStore } from '../lib/store';
 import { concerned, dayChange, extreme, told } from '../lib/reasons';
 import { dollars, words } from '../lib/format';
 import { deed, isLoss, JUMPS, lastFrame, paid, stops, type Jump } from '../lib/world';
@@ -115,7 +115,7 @@ export function Timeline() {
     const found = at === undefined ? undefined : frames?.[at];
     if (!found) return;
     jumpTo(found.seq, 'large');
-    if (concerned(found)) setRole(concerned(found));
+    if (concerned(found)) showRole(concerned(found));
   };
   const last = (frames?.length ?? 1) - 1;
   const previous = [...marks].reverse().find((mark) => mark < seq);

@@ -1,4 +1,4 @@
-// The first visit: a company of scripted players begins by itself, with four captions; anybody else's waits.
+// The first visit: a company of scripted players begins by itself, with four captions; any other one waits.
 import { api, assert, becomes, run } from './lib.mjs';
 
 const ROLES = ['ceo', 'dev', 'marketing', 'sales', 'content', 'hr'];
@@ -20,7 +20,7 @@ await run(async (open) => {
     assert.equal((await api('config')).worlds[0].playing, false, hash);
     await page.context().close();
   }
-  // Whoever wants no motion is told the same, and begins it themselves.
+  // A reader who wants no motion sees the same captions, and begins the play by hand.
   const calm = await open('/office', { reducedMotion: 'reduce' });
   await calm.getByText('1 of 4').waitFor();
   assert.equal((await api('config')).worlds[0].playing, false);
