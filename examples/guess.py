@@ -21,7 +21,7 @@ class Guess(Env):
     def step(self, reply: str) -> Next:
         if reply.strip() not in self.numbers():
             return self.invalid(f"Not a number from {self.low} to {self.high}.", reward=-0.2)
-        if (guess := int(reply)) == (secret := self.rng("secret").randint(self.low, self.high)):
+        if (guess := int(reply.strip())) == (secret := self.rng("secret").randint(self.low, self.high)):
             return self.end(reward=1.0, metrics={"found": 1.0})
         self.low, self.high = (guess + 1, self.high) if guess < secret else (self.low, guess - 1)
         return self.tell(f"It is one of {self.low} to {self.high}.", legal=self.numbers())

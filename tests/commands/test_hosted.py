@@ -67,7 +67,8 @@ def test_a_server_that_cannot_be_reached_is_named_while_it_is_waited_for(tmp_pat
     url = f"http://127.0.0.1:{free_port()}/v1"
     assert main(["play", "office", "--team", f"openai:{url}", "--hosted.attempts", "1"]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert f"asking {url} which model it serves" in said[0]
+    assert said[0] == "onthejob play: starting"
+    assert f"asking {url} which model it serves" in said[1]
     assert "connection: ConnectError at" in said[-1]
 
 
