@@ -101,7 +101,9 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
         stack(names);
         const now = useStore.getState();
         const frames = current(now)?.frames;
-        const fallen = frames ? confetti(frames, now.seq, clock.t) : null;
+        // Where no motion is wanted, the pieces hang where the turn ends.
+        const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
+        const fallen = frames ? confetti(frames, now.seq, calm ? now.seq + 1 : clock.t) : null;
         if (fallen !== null) layer.current?.style.setProperty('--fallen', fallen.toFixed(3));
       });
     },
