@@ -91,7 +91,8 @@ def test_commands_that_measure_say_where_they_are(installed: dict[str, Any], num
     code, said = installed["answers"][number]
     name = " ".join(COMMANDS[number][:2])
     assert code == 2
-    assert said.startswith(f"ConfigError: `onthejob {name}` is measurement, which the installed package does not include.")
+    problem = said.removeprefix(f"onthejob {name}: starting").lstrip()
+    assert problem.startswith(f"ConfigError: `onthejob {name}` is measurement, which the installed package does not include.")
     assert "checks/ of the project's repository and source archive" in said
     assert "pip install --editable ." in said
 
