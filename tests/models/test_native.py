@@ -32,13 +32,19 @@ compiler = pytest.mark.skipif(not find_compiler(), reason="there is no C compile
 native = pytest.mark.skipif(load_library(bf16=False) is None, reason="there is no compiled code here; see `onthejob doctor`")
 kinds = pytest.mark.parametrize("kind", ["bf16", "fp32"])
 EVERY = [(variant, kind) for variant in HERE for kind in ("bf16", "fp32")]
-SANITIZED = EVERY if COUNTS_FULL or len(EVERY) < 4 else [EVERY[0], EVERY[-1]]
-"""A build with sanitizers takes a minute: with reduced counts the widest variant in bf16 and the narrowest in fp32."""
+ENDS = EVERY if len(EVERY) < 4 else [EVERY[0], EVERY[-1]]
+"""The widest variant in bf16 and the narrowest in fp32: a build takes most of a minute."""
+
+
+def named(part: object) -> str:
+    """A variant by its name, a kind by itself."""
+    return str(getattr(part, "name", part))
 
 
 @compiler
-@kinds
-@pytest.mark.parametrize("variant", HERE, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    ("variant", "kind"), [pytest.param(*one, marks=() if one in ENDS else pytest.mark.slow) for one in EVERY], ids=named
+)
 def test_every_variant_computes_what_torch_computes(tmp_path: Path, variant, kind: str):
     path = tmp_path / "native.so"
     compile_library(find_compiler(), variant, path, bf16=kind == "bf16")
@@ -57,7 +63,7 @@ def test_wider_vectors_than_this_machine_may_have(tmp_path: Path, kind: str):
 
 @compiler
 @pytest.mark.slow
-@pytest.mark.parametrize(("variant", "kind"), SANITIZED, ids=lambda part: getattr(part, "name", part))
+@pytest.mark.parametrize(("variant", "kind"), EVERY if COUNTS_FULL else ENDS, ids=named)
 def test_sanitizers_report_nothing(tmp_path: Path, variant, kind: str):
     gcc = shutil.which("gcc")
     if gcc is None:

@@ -6,7 +6,7 @@ const rows = (await api('runs/office/groups?count=500')).rows;
 const number = (text) => Number(text.replace('−', '-').replace(/[+%]/g, ''));
 
 await run(async (open) => {
-  const page = await open('/runs/office');
+  const page = await open('/runs/office?view=curves');
   const hash = () => page.evaluate(() => decodeURIComponent(location.hash.replaceAll('+', ' ')));
   const groups = page.getByRole('region', { name: 'Groups', exact: true });
 
