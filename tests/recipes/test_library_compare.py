@@ -33,7 +33,7 @@ def test_an_adapter_that_saw_the_expert_is_told_from_its_base(
     assert "  base " in first.split("adapter minus others")[1]
     html = report.read_text(encoding="utf-8")
     assert "Actions of " in html
-    assert "adapter is above base in company_value" in html
+    assert '"subject":"against base","word":"better"' in html
 
 
 def test_base_and_adapter_share_weights_but_not_replies(recipe: ModuleType) -> None:
