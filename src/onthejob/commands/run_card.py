@@ -77,7 +77,12 @@ def _facts(details: RunDetails, notes: Notes) -> Table:
     grouping = str(loop.get("grouping", ""))
     compared = f"groups of {_table(loop, 'branch')['group_size']}" if "group_size" in _table(loop, "branch") else ""
     method = (grouping, compared, f"loss {_table(learner, 'loss').get('loss')}, lr {learner['lr']:g}" if "lr" in learner else "")
-    env = {name: value for name, value in _table(config, "env").items() if name not in ("ref", "fingerprint")}
+    # What is set and fits a line: nested settings are in the viewer's list of the configuration.
+    env = {
+        name: value
+        for name, value in _table(config, "env").items()
+        if name not in ("ref", "fingerprint") and value not in (None, "", False) and not isinstance(value, (Mapping, list))
+    }
     scores = details.metrics.get("eval", {})
     best = (
         f"{loop.get('best_metric', 'score')} {cell(scores['best_score'])} after iteration {scores['best_iteration']:.0f}"
