@@ -53,7 +53,8 @@ class OfficeLines:
         return taken
 
     def _add(self, place: str, who: str, paid: float, what: str) -> None:
-        self._wrap(f"{place:>5} {who:<10} {paid:+7.2f}  ", what)
+        # Adding 0 takes the sign from a negative zero.
+        self._wrap(f"{place:>5} {who:<10} {round(paid, 2) + 0.0:+7.2f}  ", what)
 
     def _reason(self, amount: float, reason: RewardReason) -> None:
         whose = f"{self._role} " if self._role else ""
