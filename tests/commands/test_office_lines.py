@@ -31,7 +31,8 @@ def expected() -> tuple[list[str], list[str]]:
 
     def look(s: CompanyState, role: str, action: Action | None, log: TurnLog) -> None:
         paid = log.rewards()
-        rows.append(f"{'team' if role == NIGHT else role} {team_reward(paid) if role == NIGHT else paid[role]:+.2f}")
+        whole = team_reward(paid) if role == NIGHT else paid[role]
+        rows.append(f"{'team' if role == NIGHT else role} {whole:+.2f}".replace("-0.00", "+0.00"))
         for reason in reasons(s, log):
             amount = reason.team if role == NIGHT else reason.of(role)
             if abs(amount) >= MENTIONED:
