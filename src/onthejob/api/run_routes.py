@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 
 from onthejob.api.comparisons import findings_view
 from onthejob.api.recorded_frames import branch_terms, episode_frames, rules_of, traces
-from onthejob.api.run_lists import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
+from onthejob.api.recorded_rows import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
 from onthejob.api.run_rows import Runs
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (

@@ -1,5 +1,4 @@
 // The groups of a run as rows that say what was decided: where, what was played and what was best, and how much that matters.
-import { useMemo } from 'react';
 import { type GroupPage, type GroupRow, type RunView } from '../api/client';
 import { holdsGroup } from '../lib/exported';
 import { GROWING_MS, useFetched } from '../lib/fetching';
@@ -11,15 +10,13 @@ import {
   GROUP_SORTS,
   groupText,
   invalidOf,
-  listed,
   playedIn,
   regretOf,
   valueOf,
   whereOf,
 } from '../lib/listing';
 import { link } from '../lib/route';
-import { ListTools, Pages } from '../ui/Listing';
-import { Panel, Scroll } from '../ui/small';
+import { ListPanel } from '../ui/Listing';
 
 const PAGE = 60;
 /** Groups that are fetched at once, the newest of a run that has more. */
@@ -43,69 +40,57 @@ function useGroups(
 
 export function Groups({ name, run, query }: { name: string; run: RunView; query: URLSearchParams }) {
   const { rows: found, error, all } = useGroups(name, run, query.get('iteration'));
-  const start = Number(query.get('start') ?? 0) || 0;
-  const key = query.toString();
-  const { rows, counts } = useMemo(
-    () =>
-      listed(found ?? [], {
-        search: query.get('q') ?? '',
-        chosen: Object.fromEntries(GROUP_FACETS.map((facet) => [facet.name, query.get(facet.name) ?? ''])),
-        facets: GROUP_FACETS,
-        sort: GROUP_SORTS.find((sort) => sort.name === (query.get('sort') ?? '')),
-        text: groupText,
-      }),
-    [found, key],
-  );
-  const shown = rows.slice(start, start + PAGE);
-  // One axis for the page: how far the replies of a group lie from the mean of its legal ones.
-  const reach = Math.max(1e-9, ...shown.flatMap((row) => apart(row).map((far) => Math.abs(far ?? 0))));
   return (
-    <Panel
-      title={`Groups · ${found ? rows.length : '…'}${found && rows.length < found.length ? ` of ${found.length}` : ''}`}
-      tools={<span className="small dim">j k move, Enter opens</span>}
-    >
-      <div className="stack">
-        <ListTools query={query} facets={GROUP_FACETS} sorts={GROUP_SORTS} counts={counts} hint="action, name, task" />
-        {!all && (
+    <ListPanel
+      title="Groups"
+      one="group"
+      found={found}
+      error={error}
+      query={query}
+      facets={GROUP_FACETS}
+      sorts={GROUP_SORTS}
+      text={groupText}
+      hint="action, name, task"
+      size={PAGE}
+      note={
+        !all && (
           <p className="small dim">
             The newest {MOST} of {run.info.groups} groups. Choose an iteration in a curve for earlier ones.
           </p>
-        )}
-        {error && <p className="bad">{error}</p>}
-        {found && !rows.length && (
-          <p className="empty">{found.length ? 'No group is like this. Choose fewer filters.' : 'No group was recorded.'}</p>
-        )}
-        {shown.length > 0 && (
-          <Scroll label="Groups">
-            <table className="cards groups">
-              <thead>
-                <tr>
-                  <th scope="col">decision</th>
-                  <th scope="col">best, and what was played</th>
-                  <th
-                    scope="col"
-                    title="Returns of all replies less the mean of the legal ones: dots are legal, crosses invalid, the ring was played"
-                  >
-                    replies
+        )
+      }
+    >
+      {(shown) => {
+        // One axis for the page: how far the replies of a group lie from the mean of its legal ones.
+        const reach = Math.max(1e-9, ...shown.flatMap((row) => apart(row).map((far) => Math.abs(far ?? 0))));
+        return (
+          <table className="cards groups">
+            <thead>
+              <tr>
+                <th scope="col">decision</th>
+                <th scope="col">best, and what was played</th>
+                <th
+                  scope="col"
+                  title="Returns of all replies less the mean of the legal ones: dots are legal, crosses invalid, the ring was played"
+                >
+                  replies
+                </th>
+                {NUMBERS.map(({ title, meaning }) => (
+                  <th scope="col" className="num" title={meaning} key={title}>
+                    {title}
                   </th>
-                  {NUMBERS.map(({ title, meaning }) => (
-                    <th scope="col" className="num" title={meaning} key={title}>
-                      {title}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {shown.map((row) => (
-                  <Row key={row.key} name={name} row={row} reach={reach} />
                 ))}
-              </tbody>
-            </table>
-          </Scroll>
-        )}
-        <Pages start={start} size={PAGE} total={rows.length} />
-      </div>
-    </Panel>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((row) => (
+                <Row key={row.key} name={name} row={row} reach={reach} />
+              ))}
+            </tbody>
+          </table>
+        );
+      }}
+    </ListPanel>
   );
 }
 

@@ -1,12 +1,12 @@
-// The tools above a list: search, filters with counts, and the order; all of it stands in the address.
-import { useEffect, useState } from 'react';
+// A list of a run with search, filters with counts, and an order; all of it stands in the address.
+import { type ReactNode, useEffect, useMemo, useState } from 'react';
 import { refine } from '../lib/route';
-import type { Facet, Listed, Sort } from '../lib/listing';
-import { Choice } from './small';
+import { type Facet, type Listed, listed, type Sort } from '../lib/listing';
+import { Choice, Panel, Scroll } from './small';
 
 const TYPED_MS = 250;
 
-export function ListTools<Row>({
+function ListTools<Row>({
   query,
   facets,
   sorts,
@@ -70,7 +70,7 @@ export function ListTools<Row>({
 }
 
 /** Which part of a long list is shown. */
-export function Pages({ start, size, total }: { start: number; size: number; total: number }) {
+function Pages({ start, size, total }: { start: number; size: number; total: number }) {
   if (total <= size) return null;
   return (
     <p className="row" style={{ marginTop: 8 }}>
@@ -84,5 +84,70 @@ export function Pages({ start, size, total }: { start: number; size: number; tot
         after ›
       </button>
     </p>
+  );
+}
+
+/** A list with its tools and pages; `children` draws the rows of the page that is shown as a table. */
+export function ListPanel<Row>({
+  title,
+  one,
+  found,
+  error,
+  query,
+  facets,
+  sorts,
+  text,
+  hint,
+  size,
+  note,
+  children,
+}: {
+  title: string;
+  /** One row in words, e.g. `group`. */
+  one: string;
+  /** All rows; null until they are there. */
+  found: readonly Row[] | null;
+  error: string;
+  query: URLSearchParams;
+  facets: readonly Facet<Row>[];
+  sorts: readonly Sort<Row>[];
+  /** What the search looks in. */
+  text: (row: Row) => string;
+  hint: string;
+  /** Rows of a page. */
+  size: number;
+  note?: ReactNode;
+  children: (shown: readonly Row[]) => ReactNode;
+}) {
+  const start = Number(query.get('start') ?? 0) || 0;
+  const key = query.toString();
+  const { rows, counts } = useMemo(
+    () =>
+      listed(found ?? [], {
+        search: query.get('q') ?? '',
+        chosen: Object.fromEntries(facets.map((facet) => [facet.name, query.get(facet.name) ?? ''])),
+        facets,
+        sort: sorts.find((sort) => sort.name === (query.get('sort') ?? '')),
+        text,
+      }),
+    [found, facets, sorts, text, key],
+  );
+  const shown = rows.slice(start, start + size);
+  return (
+    <Panel
+      title={`${title} · ${found ? rows.length : '…'}${found && rows.length < found.length ? ` of ${found.length}` : ''}`}
+      tools={<span className="small dim">j k move, Enter opens</span>}
+    >
+      <div className="stack">
+        <ListTools query={query} facets={facets} sorts={sorts} counts={counts} hint={hint} />
+        {note}
+        {error && <p className="bad">{error}</p>}
+        {found && !rows.length && (
+          <p className="empty">{found.length ? `No ${one} is like this. Choose fewer filters.` : `No ${one} was recorded.`}</p>
+        )}
+        {shown.length > 0 && <Scroll label={title}>{children(shown)}</Scroll>}
+        <Pages start={start} size={size} total={rows.length} />
+      </div>
+    </Panel>
   );
 }
