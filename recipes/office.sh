@@ -16,7 +16,7 @@ processes() { # At most two, and one per role.
 
 # Where an expert that errs in three of ten turns gets to, what it would do there and what it did.
 if [[ $(lacking adapters/start) ]]; then
-    onthejob collect --env.seeds 12 --random-share 0.3 --alternatives 1
+    onthejob collect --env.seeds 12 --random-share 0.3 --alternatives 1 --variants
 fi
 roles=$(lacking adapters/sft)
 if [[ $roles ]]; then

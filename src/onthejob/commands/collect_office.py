@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from onthejob.texts import encodable_in
 from onthejob.types import Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
+    from onthejob.envs.office.actions import Action
     from onthejob.models.hosted import HostedUsage
 
 UNUSED = (
@@ -55,6 +56,9 @@ class CollectOffice(CollectOptions):
     """Share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
     """Random legal replies written in addition to the player's for every decision; 0 writes only what was executed."""
+    variants: bool = False
+    """With --alternatives, also write the player's action with its other legal parameters (a proposal with the other contract
+    tiers)."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
@@ -92,6 +96,8 @@ class CollectOffice(CollectOptions):
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
             got = f"{self.alternatives} and {self.random_share}"
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
+        if self.variants and not self.alternatives:
+            raise ConfigError("--variants come beside --alternatives, got 0. Set --alternatives 1.")
         if not is_hosted(self.policy):
             training_team(self.policy)
         seats = HostedSeats(self.hosted, fit=Fit(env=office, reply=Sampling().max_new_tokens))
@@ -104,7 +110,9 @@ class CollectOffice(CollectOptions):
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:
             for number, task in enumerate(tasks, start=1):
-                for row in demonstrations(task, player, self.random_share, self.alternatives, office=office):
+                for row in demonstrations(
+                    task, player, self.random_share, self.alternatives, variants=self.variants, office=office
+                ):
                     counts[row["role"]][row["marked"]] += 1
                     files[row["role"]].write(json.dumps(encodable_in(row), ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
@@ -119,7 +127,13 @@ class CollectOffice(CollectOptions):
 
 
 def demonstrations(
-    task: Task, policy: str | Policy, random_share: float, alternatives: int = 0, *, office: Office | None = None
+    task: Task,
+    policy: str | Policy,
+    random_share: float,
+    alternatives: int = 0,
+    *,
+    variants: bool = False,
+    office: Office | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
@@ -145,14 +159,18 @@ def demonstrations(
             text = key if env.config.profile == "compact" else with_reasoning(key, completion.text, observation.actor)
             completion = replace(completion, text=text)
         messages = [message._asdict() for message in observation.messages]
-        role, weights = observation.actor, {}
+        role, weights, share = observation.actor, {}, 0.0
         if alternatives:
             (best,) = player.act([context], Sampling())
             weights[best.text] = 1.0 - random_share
+            others = other_parameters(best.text, role, env.legal_actions()) if variants else []
             for number in range(alternatives):
                 draw = Context(observation=observation, seed=keyed_seed(task.seed, "alternative", task.id, turn, number))
                 (other,) = random.act([draw], Sampling())
-                weights[other.text] = weights.get(other.text, 0.0) + random_share / alternatives
+                others.append(other.text)
+            share = random_share / len(others)
+            for text in others:
+                weights[text] = weights.get(text, 0.0) + share
         step = env.step(completion.text)
         reward = step.rewards.get(observation.actor, 0.0)
         marked = ("negative" if reward < 0 else "random") if drawn else "expert"
@@ -166,8 +184,20 @@ def demonstrations(
                 row = {"reply": text, "marked": "expert" if text == best_text else "random", "weight": weight}
                 yield {**common, **row, **(executed | {"weight": weight} if text == completion.text else {})}
             if completion.text not in weights:
-                yield {**common, **executed, "weight": random_share / alternatives}
+                yield {**common, **executed, "weight": share}
         observation, turn = step.observation, turn + 1
+
+
+def other_parameters(reply: str, actor: str, legal: Sequence[Action]) -> list[str]:
+    """`reply` with each of the other parameters that its action may have; its message stays."""
+    from onthejob.envs.office.actions import Action, parse, render
+    from onthejob.envs.office.roles import Role
+
+    own = parse(reply, Role(actor))
+    if not isinstance(own, Action):
+        return []
+    same = [action for action in legal if (action.action_type, action.target) == (own.action_type, own.target)]
+    return [render(replace(own, parameters=action.parameters)) for action in same if action.parameters != own.parameters]
 
 
 def with_reasoning(key: str, reply: str, role: str) -> str:
