@@ -24,7 +24,7 @@ from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, CompanyStat
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.handlers import RETENTION, all_handlers
 from onthejob.envs.office.handlers.content import VERBS
-from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.names import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.policies.heuristic import PAIN_OF
 from onthejob.envs.office.reward_parts import CRISIS_SATISFACTION
 from onthejob.envs.office.roles import ROLES, Role

@@ -238,6 +238,9 @@ class Office(Env):
     """Skip this many seeds."""
     days: int = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
+    drawn_names: float = 0.0
+    """Share of the companies whose features and customers have names that the seed draws from some 350, so that a model learns to
+    copy names instead of recalling a few."""
     partner: str = "heuristic"  # type: ignore[misc]
     """Player of the roles that are not trained, and of all others in segments among partners: a scripted player or, in
     training, a hosted model."""
@@ -283,7 +286,9 @@ class Office(Env):
 
     def tasks(self, split: Split) -> list[Task]:
         scenarios = scenarios_named(self.scenarios)
-        return office_tasks(split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first)
+        return office_tasks(
+            split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first, drawn_names=self.drawn_names
+        )
 
     def players(self) -> Mapping[str, Reply]:
         return {name: as_reply(player) for name, player in players().items()}

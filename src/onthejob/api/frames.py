@@ -8,7 +8,6 @@ from typing import NamedTuple
 from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, ReasonView, Talk
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import (
-    CATALOGUE,
     FOCI,
     PAINS,
     SEGMENTS,
@@ -254,7 +253,7 @@ def _account(a: Account) -> AccountView:
 
 
 def _features(s: CompanyState) -> list[Feature]:
-    rows = zip(CATALOGUE, s.feature_left, s.feature_shipped, strict=True)
+    rows = zip(s.catalogue, s.feature_left, s.feature_shipped, strict=True)
     return [
         Feature(name=spec.name, pain=PAINS[spec.pain], effort=spec.effort, left=left, shipped=day) for spec, left, day in rows
     ]

@@ -17,7 +17,7 @@ from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, HELD_OUT_CAT
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.events import HELD_OUT_EVENTS, RANDOM_EVENTS, SCHEDULED_EVENTS
-from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.names import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.policies.heuristic import PAIN_OF
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.scenarios import SHIPPED, as_data, from_data, is_held_out, load

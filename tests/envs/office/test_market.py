@@ -28,7 +28,8 @@ from onthejob.envs.office.market import (
     spend,
     touchpoints,
 )
-from onthejob.envs.office.new_company import MEAN_PRICE, NAMES, arrive, draw_unseen, usual_price
+from onthejob.envs.office.names import NAMES
+from onthejob.envs.office.new_company import MEAN_PRICE, arrive, draw_unseen, usual_price
 from onthejob.envs.office.overnight import LEAD_WORTH, SIGNUP_TO_LEAD
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.scenarios import SHIPPED

@@ -31,6 +31,7 @@ ALL = set(SEATS)
 KPI = {"ceo", "marketing"}
 MAY: dict[str, set[str]] = {
     "days": ALL,
+    "drawn_names": ALL,
     "turn": ALL,
     "events": ALL,
     "feature_shipped": ALL,

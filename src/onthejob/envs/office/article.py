@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT_CATALOGUE
-from onthejob.envs.office.new_company import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.company_state import FEATURE_INDEX
+from onthejob.envs.office.names import COMPANY_NAMES, HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scorer import score_reply
 from onthejob.errors import ConfigError
@@ -24,7 +24,7 @@ Opinions = Callable[[Sequence[tuple[str, str]]], Sequence[float | None]]
 Chat = str | Sequence[dict[str, Any]]
 """A text, or messages as TRL passes them."""
 
-_ENTITIES = (*NAMES, *HELD_OUT_NAMES, *(spec.name for spec in (*CATALOGUE, *HELD_OUT_CATALOGUE)))
+_ENTITIES = (*NAMES, *HELD_OUT_NAMES, *COMPANY_NAMES, *FEATURE_INDEX)
 _WORD = re.compile(r"\w+")
 
 

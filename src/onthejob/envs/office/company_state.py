@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
+
+from onthejob.envs.office.names import FEATURE_NAMES, drawn_features
 
 TURNS_PER_DAY = 14
 SEGMENTS = ("fintech", "retail", "health")
@@ -73,10 +76,18 @@ HELD_OUT_CATALOGUE = tuple(spec._replace(name=name) for spec, name in zip(CATALO
 """The same features under other names."""
 CURES = tuple(tuple((i, spec.fit) for i, spec in enumerate(CATALOGUE) if spec.pain == pain) for pain in range(len(PAINS)))
 """Pain -> the features that cure it: catalogue index, fit."""
-FEATURE_INDEX = {spec.name: index for specs in (CATALOGUE, HELD_OUT_CATALOGUE) for index, spec in enumerate(specs)}
-"""Name, usual or held out -> catalogue index."""
+FEATURE_INDEX = {
+    **{spec.name: index for specs in (CATALOGUE, HELD_OUT_CATALOGUE) for index, spec in enumerate(specs)},
+    **{name: index for index, spec in enumerate(CATALOGUE) for name in FEATURE_NAMES[spec.name]},
+}
+"""Name, usual, held out or one that may be drawn -> catalogue index."""
 PAIN_INDEX = {name: index for index, name in enumerate(PAINS)}
 SEGMENT_INDEX = {name: index for index, name in enumerate(SEGMENTS)}
+
+
+@lru_cache(maxsize=1024)
+def _drawn_catalogue(seed: int) -> tuple[FeatureSpec, ...]:
+    return tuple(spec._replace(name=name) for spec, name in zip(CATALOGUE, drawn_features(seed), strict=True))
 
 
 def promoters(satisfaction: float) -> float:
@@ -270,6 +281,8 @@ class CompanyState:
     """Cents of monthly revenue gained by expansions."""
     start_mrr: int = 0
     referral_day: int = -99
+    drawn_names: bool = False
+    """Features and accounts have names that the seed drew, instead of those of the scenario."""
     names_used: int = 0
     """Names given so far; a name is not given twice while the pool lasts."""
     inquiry: int = 0
@@ -322,7 +335,9 @@ class CompanyState:
 
     @property
     def catalogue(self) -> tuple[FeatureSpec, ...]:
-        """The features, under the names that this scenario gives them."""
+        """The features, under the names that they have here."""
+        if self.drawn_names:
+            return _drawn_catalogue(self.seed)
         return HELD_OUT_CATALOGUE if self.scenario in HELD_OUT else CATALOGUE
 
     def customers(self) -> list[Account]:

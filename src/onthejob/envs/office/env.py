@@ -89,7 +89,8 @@ class OfficeEnvironment:
         """Found the company of `task.payload["scenario"]` with the luck of `task.seed`.
 
         Payload: `scenario` (name or path of a TOML file, default baseline), `days` (default from the config), `world` (which luck
-        after the first morning, default 0), `difficulty` (in [0, 1]; absent is the scenario as it is, which is 0.5).
+        after the first morning, default 0), `difficulty` (in [0, 1]; absent is the scenario as it is, which is 0.5), `names`
+        (`drawn`: features and accounts are called as the seed draws; absent as usual).
 
         Raises:
             ConfigError: unknown scenario or payload key, a value out of range, or a training task of a held-out scenario or seed.
@@ -97,7 +98,7 @@ class OfficeEnvironment:
         start = read_start(task, days=self.config.days)
         self._simulator = Simulator(start.scenario, crisis_bonus=self.config.crisis_bonus, reader=self._reader)
         self._origin = start.origin
-        self._state = self._simulator.found(task.seed, start.days)
+        self._state = self._simulator.found(task.seed, start.days, drawn_names=start.drawn_names)
         self._state.world = start.world
         self._task = task.id
         self._attempts, self._problem = 0, None

@@ -9,22 +9,9 @@ from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, PAINS, SEGME
 from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
+from onthejob.envs.office.names import HELD_OUT_NAMES, NAMES, drawn_companies
 from onthejob.envs.office.scenarios import FOUNDED, Scenario
 
-NAMES = (
-    "Acme", "Bolt", "Coda", "Dune", "Echo", "Flux", "Gale", "Hive", "Iris", "Juno", "Kite", "Luma", "Mesa", "Nova",
-    "Opal", "Pine", "Quill", "Reef", "Sage", "Tide", "Unit", "Vega", "Wave", "Yard", "Zest", "Apex", "Brio", "Cove",
-    "Dawn", "Elm", "Fern", "Glow", "Hub", "Ivy", "Jade", "Knot", "Lark", "Mint", "Node", "Oak", "Peak", "Rune", "Star",
-    "Tern", "Vale", "Wren", "Zinc", "Arch",
-)  # fmt: skip
-"""Of companies, in the order in which they are given, from a place that the seed decides."""
-HELD_OUT_NAMES = (
-    "Abbey", "Birch", "Cairn", "Drift", "Ember", "Flint", "Grove", "Haven", "Islet", "Jasper", "Kelp", "Linden", "Moor",
-    "Nimbus", "Orbit", "Prairie", "Quartz", "Ridge", "Slate", "Thorn", "Umber", "Vista", "Willow", "Xenon", "Yarrow", "Zephyr",
-    "Alder", "Basalt", "Cedar", "Delta", "Estuary", "Fjord", "Garnet", "Heath", "Indigo", "Juniper", "Karst", "Lagoon",
-    "Maple", "Nectar", "Onyx", "Pebble", "Rowan", "Sierra", "Tundra", "Verge", "Wharf", "Yew",
-)  # fmt: skip
-"""Of companies in held-out scenarios."""
 SIZE_WEIGHTS = (0.5, 0.34, 0.16)
 """Shares of the sizes S, M, L."""
 DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
@@ -44,11 +31,11 @@ MEAN_PRICE, MEAN_DRAWN_PRICE = (
 )
 
 
-def found(scenario: Scenario, seed: int, days: int = 30) -> CompanyState:
-    """The company on its first morning."""
+def found(scenario: Scenario, seed: int, days: int = 30, *, drawn_names: bool = False) -> CompanyState:
+    """The company on its first morning; with `drawn_names` features and accounts are called as the seed draws."""
     s = CompanyState()
     key = mix(seed, 0)
-    s.scenario, s.seed, s.days = scenario.name, seed, days
+    s.scenario, s.seed, s.days, s.drawn_names = scenario.name, seed, days, drawn_names
     s.goal = dict(scenario.goal)
     s.payroll = scenario.payroll * 100
     s.board_rate = scenario.board_rate * 100
@@ -155,7 +142,7 @@ def arrive(s: CompanyState, key: int, slot: int, *, large: bool = False, referre
     if large or referred:
         quality = chosen(quality)
     taken = {a.name for a in s.accounts}
-    names = HELD_OUT_NAMES if s.scenario in HELD_OUT else NAMES
+    names = drawn_companies(s.seed) if s.drawn_names else HELD_OUT_NAMES if s.scenario in HELD_OUT else NAMES
     start = mix(s.seed, Sub.NAME) + s.names_used
     name = next(
         (names[(start + i) % len(names)] for i in range(len(names)) if names[(start + i) % len(names)] not in taken),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.company_state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, CompanyState
+from onthejob.envs.office.company_state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, CompanyState, FeatureSpec
 from onthejob.envs.office.handlers import Handler, HandlerContext, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
 from onthejob.envs.office.handlers.customer import decide, deliver
@@ -65,6 +66,12 @@ def phase_of(turn: int) -> str:
     return PHASES[turn % TURNS_PER_DAY]
 
 
+@lru_cache(maxsize=64)
+def _drawn_registry(catalogue: tuple[FeatureSpec, ...]) -> Registry:
+    """No reader knows drawn names, as none knows those of held-out scenarios."""
+    return Registry({spec.name: () for spec in catalogue})
+
+
 class Simulator:
     """The rules. Holds what does not change during an episode: scenario and handlers."""
 
@@ -101,9 +108,9 @@ class Simulator:
         """Who acts on this turn."""
         return actor_of(turn, self.order)
 
-    def found(self, seed: int, days: int = 30) -> CompanyState:
+    def found(self, seed: int, days: int = 30, *, drawn_names: bool = False) -> CompanyState:
         """The company on its first morning."""
-        return found(self.scenario, seed, days)
+        return found(self.scenario, seed, days, drawn_names=drawn_names)
 
     def legal(self, s: CompanyState, role: str) -> list[Action]:
         """All legal actions of `role` now, without messages, in the order of the role table."""
@@ -252,11 +259,12 @@ class Simulator:
         texts = [action.target, *map(str, action.parameters.values())] if written else []
         if action.message_to == "customer" or (action.message_to == "all" and written):
             texts.append(action.message)
-        if not any(self.registry.scan(text) for text in texts):
+        registry = _drawn_registry(s.catalogue) if s.drawn_names else self.registry
+        if not any(registry.scan(text) for text in texts):
             return frozenset()
         shipped = frozenset(spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0)
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
-        return self.registry.violations(texts, shipped, committed)
+        return registry.violations(texts, shipped, committed)
 
     def _charge(self, s: CompanyState, role: str, action: Action, log: TurnLog, promised: frozenset[str]) -> None:
         """A promise that is not kept costs 5, once per piece."""

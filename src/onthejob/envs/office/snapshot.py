@@ -4,8 +4,8 @@ Growing fields are what a library of snapshots is full of: accounts and pieces t
 double with its default value is omitted, texts are kept once. All of it comes back bit for bit, and none of it is code.
 It is not compressed here: a store of many compresses them together, where one snapshot is nearly the next one.
 
-A rare state that does not fit the columns is written as JSON, version 4. Versions 2 (all JSON) and 3 (columns) are still read:
-they lack what every role did last and the goal of the scenario.
+A rare state that does not fit the columns is written as JSON, version 4. Versions 6 and 7 are 5 and 4 of a company whose names
+were drawn. Versions 2 (all JSON) and 3 (columns) are still read: they lack what every role did last and the goal of the scenario.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from onthejob.envs.office.company_state import ACCOUNT_FIELDS, PIECE_FIELDS, STATE_FIELDS, WON, Account, CompanyState, Piece
 from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS
-from onthejob.envs.office.new_company import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
+from onthejob.envs.office.names import HELD_OUT_NAMES, NAMES
+from onthejob.envs.office.new_company import DRAWN_WARMTH, brought, drawn_quality
 from onthejob.envs.office.roles import ROLES
 
 VERSION = 5
@@ -29,14 +30,17 @@ VERSION = 5
 vesting or what luck gives a lead change, because the columns omit what follows from them."""
 _JSON_VERSION = 4
 _OLD, _OLD_JSON = 3, 2
+_DRAWN = {VERSION: 6, _JSON_VERSION: 7}
+"""Version -> the one that says besides that the company's names were drawn."""
 _ADDED = ("acted", "goal")
 """Fields that the old versions lack; empty then."""
 _GROWING = ("accounts", "campaigns", "collab_seen", "daily", "events", "inbox", "pieces", "schedule", "shared")
+_SLOTS = tuple(slot for slot in STATE_FIELDS if slot != "drawn_names")
 _KINDS = {slot: type(getattr(CompanyState(), slot)) for slot in STATE_FIELDS}
 """What a snapshot's fields must be."""
-_FIXED = tuple(slot for slot in STATE_FIELDS if slot not in _GROWING and slot != "demand")
+_FIXED = tuple(slot for slot in _SLOTS if slot not in _GROWING and slot != "demand")
 _OLD_FIXED = tuple(slot for slot in _FIXED if slot not in _ADDED)
-_OLD_SLOTS = tuple(slot for slot in STATE_FIELDS if slot not in _ADDED)
+_OLD_SLOTS = tuple(slot for slot in _SLOTS if slot not in _ADDED)
 _fixed = attrgetter(*_FIXED)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -91,10 +95,10 @@ def dumps(s: CompanyState) -> bytes:
     try:
         return _columns(s)
     except (LookupError, TypeError, ValueError, struct.error):
-        values = {slot: getattr(s, slot) for slot in STATE_FIELDS}
+        values = {slot: getattr(s, slot) for slot in _SLOTS}
         values["accounts"] = [_account_row(a) for a in s.accounts]
         values["pieces"] = [_piece_row(p) for p in s.pieces]
-        return _encode([_JSON_VERSION, *values.values()]).encode()
+        return _encode([_version(s, _JSON_VERSION), *values.values()]).encode()
 
 
 def loads(data: bytes) -> CompanyState:
@@ -109,8 +113,10 @@ def loads(data: bytes) -> CompanyState:
     version = values[0] if isinstance(values, list) and values else None
     new = CompanyState.__new__(CompanyState)
     new.acted, new.goal = {}, {}
+    new.drawn_names = version in _DRAWN.values()
+    version = next((plain for plain, drawn in _DRAWN.items() if drawn == version), version)
     fixed = _FIXED if version == VERSION else _OLD_FIXED if version == _OLD else None
-    slots = STATE_FIELDS if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
+    slots = _SLOTS if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
     if fixed is not None and len(values) == 3 + len(fixed):
         _set(new, ("demand", *fixed), values[1:-1])
         _from_columns(new, values[-1], block)
@@ -119,10 +125,16 @@ def loads(data: bytes) -> CompanyState:
         new.accounts = [Account.unpack(row) for row in new.accounts]  # type: ignore[arg-type]
         new.pieces = [Piece.unpack(row) for row in new.pieces]  # type: ignore[arg-type]
     else:
-        raise ValueError(f"not an office snapshot of version {_OLD_JSON} to {VERSION}: it begins with {str(values)[:20]!r}")
+        raise ValueError(
+            f"not an office snapshot of version {_OLD_JSON} to {max(_DRAWN.values())}: it begins with {str(values)[:20]!r}"
+        )
     if not 0 <= new.turn <= new.horizon:
         raise ValueError(f"turn {new.turn} is outside an episode of {new.days} days")
     return new
+
+
+def _version(s: CompanyState, plain: int) -> int:
+    return _DRAWN[plain] if s.drawn_names else plain
 
 
 def _set(s: CompanyState, slots: Iterable[str], values: list[Any]) -> None:
@@ -206,7 +218,7 @@ def _columns(s: CompanyState) -> bytes:
     counts = [*map(len, (s.accounts, s.pieces, s.shared, s.inbox, s.daily, s.events, s.schedule, s.campaigns))]
     lengths, data = block.pack()
     rest = [counts, lengths, [*texts], odd, [pair for pair in s.collab_seen if pair in paid]]
-    head = f"[{VERSION},{_market(tuple(map(tuple, s.demand)))},{_encode([*_fixed(s), rest])[1:]}\n"
+    head = f"[{_version(s, VERSION)},{_market(tuple(map(tuple, s.demand)))},{_encode([*_fixed(s), rest])[1:]}\n"
     return head.encode() + data
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from onthejob.envs.office.company_state import HELD_OUT
+from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, as_data, is_held_out, load
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.errors import ConfigError
@@ -21,13 +22,23 @@ FIRST_SEED: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 100_00
 """Seeds of a split begin here."""
 SEED_COUNT: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000})
 """So many seeds belong to a split."""
-PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
+PAYLOAD = frozenset({"scenario", "days", "world", "difficulty", "names"})
 """Keys that a task's payload may have."""
+DRAWN = "drawn"
+"""What a payload's `names` says where the seed draws them."""
 MAX_DAYS = 90
 MAX_WORLD = 2**31
 
 
-def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED, days: int = 30, first: int = 0) -> list[Task]:
+def office_tasks(
+    split: Split,
+    *,
+    seeds: int,
+    scenarios: Sequence[str] = SHIPPED,
+    days: int = 30,
+    first: int = 0,
+    drawn_names: float = 0.0,
+) -> list[Task]:
     """`seeds` tasks per scenario; scenarios alternate, and no seed is shared between scenarios.
 
     Args:
@@ -36,12 +47,17 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
         scenarios: names or TOML paths.
         days: length of the episodes.
         first: skip so many seeds per scenario, for extending an evaluation.
+        drawn_names: share of the tasks, chosen by their seeds, in which features and accounts are called as the seed draws.
 
     Raises:
-        ConfigError: no scenario, a held-out one for training, or the split has no such many seeds.
+        ConfigError: no scenario, a held-out one for training, a share outside [0, 1], or the split has no such many seeds.
     """
     if seeds < 1 or first < 0 or not scenarios:
         raise ConfigError(f"office tasks need seeds >= 1, first >= 0 and a scenario, got {seeds}, {first} and {list(scenarios)}.")
+    if not 0.0 <= drawn_names <= 1.0:
+        raise ConfigError(
+            f"the share of companies with drawn names must be in [0, 1], got {drawn_names}. Set --env.drawn-names 0.5."
+        )
     if split is Split.TRAIN:
         for scenario in scenarios:
             _refuse_scenario(load(scenario))
@@ -52,8 +68,10 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
     for index in range(first, first + seeds):
         for offset, scenario in enumerate(scenarios):
             seed = FIRST_SEED[split] + index * len(scenarios) + offset
-            payload = {"scenario": scenario, "days": days}
-            tasks.append(Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split, seed=seed, payload=payload))
+            drawn = draw(mix(seed, Sub.NAME), Sub.NAME, 0, 0) < drawn_names
+            payload = {"scenario": scenario, "days": days, **({"names": DRAWN} if drawn else {})}
+            name = f"office-{scenario}-{seed}-d{days}" + (f"-{DRAWN}" if drawn else "")
+            tasks.append(Task(id=name, env="office", split=split, seed=seed, payload=payload))
     return tasks
 
 
@@ -101,6 +119,7 @@ class Start(NamedTuple):
     """Where the rules come from, as a snapshot says it: the name of a shipped scenario, or the data of another one."""
     days: int
     world: int
+    drawn_names: bool
 
 
 def read_start(task: Task, *, days: int) -> Start:
@@ -118,13 +137,16 @@ def read_start(task: Task, *, days: int) -> Start:
     given = payload.get("scenario", "baseline")
     if not isinstance(given, str | Path):
         raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
+    if (names := payload.get("names", DRAWN)) != DRAWN:
+        raise ConfigError(f"task {task.id!r}: names must be {DRAWN!r} or absent, got {names!r}.")
+    drawn = "names" in payload
     scenario = load(given)
     refuse_training(task, scenario)
     if "difficulty" in payload:
         scenario = at_difficulty(scenario, payload["difficulty"])
     elif str(given) in (*SHIPPED, *HELD_OUT):
-        return Start(scenario, str(given), days, world)
-    return Start(scenario, as_data(scenario), days, world)
+        return Start(scenario, str(given), days, world, drawn)
+    return Start(scenario, as_data(scenario), days, world, drawn)
 
 
 def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT_CATALOGUE, PAINS
+from onthejob.envs.office.company_state import CATALOGUE, FEATURE_INDEX, PAINS
 from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.policies import Legal, View
 
-PAIN_OF = {spec.name: PAINS[spec.pain] for spec in (*CATALOGUE, *HELD_OUT_CATALOGUE)}
+PAIN_OF = {name: PAINS[CATALOGUE[place].pain] for name, place in FEATURE_INDEX.items()}
 
 
 def needs(view: View) -> list[str]:
