@@ -239,8 +239,7 @@ class Office(Env):
     days: int = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
     drawn_names: float = 0.0
-    """Share of the companies whose features and customers have names that the seed draws from some 350, so that a model learns to
-    copy names instead of recalling a few."""
+    """Share of companies whose features and customers have names that the seed draws, so that a model copies names."""
     partner: str = "heuristic"  # type: ignore[misc]
     """Player of the roles that are not trained, and of all others in segments among partners: a scripted player or, in
     training, a hosted model."""
@@ -285,10 +284,8 @@ class Office(Env):
         return make_office(self.config, model=self.tokenizer)()
 
     def tasks(self, split: Split) -> list[Task]:
-        scenarios = scenarios_named(self.scenarios)
-        return office_tasks(
-            split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first, drawn_names=self.drawn_names
-        )
+        scenarios, drawn = scenarios_named(self.scenarios), self.drawn_names
+        return office_tasks(split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first, drawn_names=drawn)
 
     def players(self) -> Mapping[str, Reply]:
         return {name: as_reply(player) for name, player in players().items()}
@@ -376,10 +373,7 @@ class Office(Env):
         if self.reader and not (Path(self.reader) / SETTINGS).is_file():
             raise ConfigError(
                 f"reader {self.reader!r} has no {SETTINGS}. "
-                + (
-                    where_kept(self.reader)
-                    or "Name the folder of a trained one, e.g. adapters/claims of the project's repository."
-                )
+                + (where_kept(self.reader) or "Name the folder of a trained one, e.g. adapters/claims of the repository.")
             )
         scenarios_named(self.scenarios)
         if not self.partner:

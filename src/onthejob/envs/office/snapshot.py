@@ -30,7 +30,7 @@ VERSION = 5
 vesting or what luck gives a lead change, because the columns omit what follows from them."""
 _JSON_VERSION = 4
 _OLD, _OLD_JSON = 3, 2
-_DRAWN = {VERSION: 6, _JSON_VERSION: 7}
+_DRAWN = {VERSION: 6, _JSON_VERSION: (_LAST := 7)}
 """Version -> the one that says besides that the company's names were drawn."""
 _ADDED = ("acted", "goal")
 """Fields that the old versions lack; empty then."""
@@ -39,8 +39,7 @@ _SLOTS = tuple(slot for slot in STATE_FIELDS if slot != "drawn_names")
 _KINDS = {slot: type(getattr(CompanyState(), slot)) for slot in STATE_FIELDS}
 """What a snapshot's fields must be."""
 _FIXED = tuple(slot for slot in _SLOTS if slot not in _GROWING and slot != "demand")
-_OLD_FIXED = tuple(slot for slot in _FIXED if slot not in _ADDED)
-_OLD_SLOTS = tuple(slot for slot in _SLOTS if slot not in _ADDED)
+_OLD_FIXED, _OLD_SLOTS = (tuple(slot for slot in slots if slot not in _ADDED) for slots in (_FIXED, _SLOTS))
 _fixed = attrgetter(*_FIXED)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -125,9 +124,7 @@ def loads(data: bytes) -> CompanyState:
         new.accounts = [Account.unpack(row) for row in new.accounts]  # type: ignore[arg-type]
         new.pieces = [Piece.unpack(row) for row in new.pieces]  # type: ignore[arg-type]
     else:
-        raise ValueError(
-            f"not an office snapshot of version {_OLD_JSON} to {max(_DRAWN.values())}: it begins with {str(values)[:20]!r}"
-        )
+        raise ValueError(f"not an office snapshot of version {_OLD_JSON} to {_LAST}: it begins with {str(values)[:20]!r}")
     if not 0 <= new.turn <= new.horizon:
         raise ValueError(f"turn {new.turn} is outside an episode of {new.days} days")
     return new
