@@ -35,7 +35,7 @@ def test_a_proposal_comes_with_every_tier_and_its_message() -> None:
         same = [other for other in others if other["target"] == best["target"] and other["action_type"] == "SEND_PROPOSAL"]
         assert {"six_month", "annual"} <= {other.get("parameters", {}).get("tier", "monthly") for other in same}
         named = [row for row, other in zip(rows[1:], others, strict=True) if other.get("parameters") and other in same]
-        assert all(row["marked"] != "expert" and row["weight"] > 0.09 for row in named)
+        assert all(row["marked"] != "expert" and row["weight"] >= 0.7 for row in named)
         assert any(other.get("message") == best.get("message") for other in same)
     assert proposals > 2
 

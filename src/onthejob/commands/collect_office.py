@@ -58,7 +58,7 @@ class CollectOffice(CollectOptions):
     """Random legal replies written in addition to the player's for every decision; 0 writes only what was executed."""
     variants: bool = False
     """With --alternatives, also write the player's action with its other legal parameters (a proposal with the other contract
-    tiers)."""
+    tiers), weighted as its own: what imitates them has no preference, and GRPO finds out which one pays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
@@ -159,18 +159,16 @@ def demonstrations(
             text = key if env.config.profile == "compact" else with_reasoning(key, completion.text, observation.actor)
             completion = replace(completion, text=text)
         messages = [message._asdict() for message in observation.messages]
-        role, weights, share = observation.actor, {}, 0.0
+        role, weights = observation.actor, {}
         if alternatives:
             (best,) = player.act([context], Sampling())
             weights[best.text] = 1.0 - random_share
-            others = other_parameters(best.text, role, env.legal_actions()) if variants else []
+            if variants:
+                weights |= dict.fromkeys(other_parameters(best.text, role, env.legal_actions()), 1.0 - random_share)
             for number in range(alternatives):
                 draw = Context(observation=observation, seed=keyed_seed(task.seed, "alternative", task.id, turn, number))
                 (other,) = random.act([draw], Sampling())
-                others.append(other.text)
-            share = random_share / len(others)
-            for text in others:
-                weights[text] = weights.get(text, 0.0) + share
+                weights[other.text] = weights.get(other.text, 0.0) + random_share / alternatives
         step = env.step(completion.text)
         reward = step.rewards.get(observation.actor, 0.0)
         marked = ("negative" if reward < 0 else "random") if drawn else "expert"
@@ -184,7 +182,7 @@ def demonstrations(
                 row = {"reply": text, "marked": "expert" if text == best_text else "random", "weight": weight}
                 yield {**common, **row, **(executed | {"weight": weight} if text == completion.text else {})}
             if completion.text not in weights:
-                yield {**common, **executed, "weight": share}
+                yield {**common, **executed, "weight": random_share / alternatives}
         observation, turn = step.observation, turn + 1
 
 
