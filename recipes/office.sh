@@ -16,7 +16,7 @@ processes() { # At most two, and one per role.
 
 # Where an expert that errs in three of ten turns gets to, what it would do there and what it did.
 if [[ $(lacking adapters/start) ]]; then
-    onthejob collect --env.seeds 12 --random-share 0.3 --alternatives 1 --variants
+    onthejob collect --env.seeds 12 --env.drawn-names 0.5 --random-share 0.3 --alternatives 1 --variants
 fi
 roles=$(lacking adapters/sft)
 if [[ $roles ]]; then
@@ -35,19 +35,24 @@ if [[ -e runs/grpo ]]; then onthejob train --resume grpo; else
 fi
 
 # A Dev that fixes well is left without bugs, which demonstrations and the segments above rarely show, and then asks for bugs that
-# do not exist. It meets such days in whole episodes of its own, which among scripted partners cost its turns alone.
-if [[ -e runs/dev ]]; then onthejob train --resume dev; else
-    onthejob train --config "$recipe" --init grpo --roles dev --name dev --iterations 9 --collect.episodes 1 \
-        --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
-        --advantage.invalid-gap 1 --advantage.invalid-ceiling -2
-fi
+# do not exist; a sixth of what Sales decides are offers, whose contract tier is worth most of all and is tried in a few groups of an
+# iteration. Each meets its own days in whole episodes, which among scripted partners cost its turns alone.
+for role in dev sales; do
+    if [[ -e runs/$role ]]; then onthejob train --resume $role; else
+        onthejob train --config "$recipe" --init grpo --roles $role --name $role --iterations 9 --collect.episodes 1 \
+            --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
+            --advantage.invalid-gap 1 --advantage.invalid-ceiling -2
+    fi
+done
 
 rm -rf adapters/joined
 mkdir -p adapters/joined
-for role in ceo marketing sales content hr; do
+for role in ceo marketing content hr; do
     cp -r "$(printf '%s\n' runs/grpo/adapters/$role/$role@* | tail -1)" adapters/joined
 done
-cp -r "$(printf '%s\n' runs/dev/adapters/dev/dev@* | tail -1)" adapters/joined
+for role in dev sales; do
+    cp -r "$(printf '%s\n' runs/$role/adapters/$role/$role@* | tail -1)" adapters/joined
+done
 
 # Exploration needed a high temperature, work does not: a logit scale for each role is learned last, when its choices are settled.
 if [[ -e runs/team ]]; then onthejob train --resume team; else
