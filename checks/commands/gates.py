@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,8 @@ class Gates:
     """Length of the episodes in days, 3 to 90. The gates are meant for 30."""
     workers: int | None = None
     """Processes; by default one per core, 0 measures in this one."""
+    cache: Path | None = None
+    """Keep what is measured in this SQLite file. Stopped and run again with it, the command measures what is missing."""
     doc: Path | None = None
     """Also write the table into this Markdown file, between its gate markers; the table of docs/gates.md was made so."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -70,6 +73,7 @@ class Gates:
         from checks.office.gates.finding import Statistics
         from checks.office.gates.gate import QUICK, Counts
         from checks.office.gates.measure import GATES, measure
+        from checks.office.gates.measured import MeasuredJobs
         from checks.office.handbook import replace_section
         from onthejob.evaluate.statistics import paired_difference, spearman
         from onthejob.office import scenarios_named
@@ -105,8 +109,11 @@ class Gates:
         workers = usable_cores() if self.workers is None else self.workers
         start = time.monotonic()
         statistics = Statistics(partial(paired_difference, seed=0), spearman)
-        with Workers(workers) as mapper:
-            findings = measure(counts, statistics, gates=gates, mapper=mapper, on_progress=_progress(terminal, start))
+        with ExitStack() as opened:
+            kept = None if self.cache is None else opened.enter_context(MeasuredJobs(self.cache))
+            mapper = opened.enter_context(Workers(workers))
+            say = _progress(terminal, start)
+            findings = measure(counts, statistics, gates=gates, mapper=mapper, kept=kept, on_progress=say)
         elapsed = time.monotonic() - start
         failed = [finding for finding in findings if finding.passed is False]
         asked = sum(finding.passed is not None for finding in findings)

@@ -16,6 +16,7 @@ from checks.office.gates.gate import Counts, Gate, Job, Played
 from checks.office.gates.headroom import Headroom
 from checks.office.gates.influence import Influence
 from checks.office.gates.matches import Match
+from checks.office.gates.measured import MeasuredJobs
 from checks.office.gates.messages import Messages
 from checks.office.gates.order import Order
 from checks.office.gates.position import Position
@@ -53,6 +54,7 @@ def measure(
     gates: Sequence[Gate] = tuple(GATES.values()),
     mapper: Mapper = map,
     table: TeamTable = all_teams,
+    kept: MeasuredJobs | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Finding]:
     """Play everything that `gates` ask for and judge it.
@@ -63,15 +65,19 @@ def measure(
         gates: which.
         mapper: runs the jobs, e.g. a pool's `map`.
         table: the teams.
-        on_progress: called with (jobs done, jobs in all).
+        kept: has what was measured before, and is given what is measured now.
+        on_progress: called with (jobs done, jobs in all), of those that were not kept.
     """
     jobs = plan(counts, gates, table)
-    outcomes = []
-    for outcome in mapper(work, jobs):
-        outcomes.append(outcome)
+    outcomes = {} if kept is None else kept.known(jobs)
+    missing = [job for job in jobs if job not in outcomes]
+    for done, (job, outcome) in enumerate(zip(missing, mapper(work, missing), strict=True), start=1):
+        outcomes[job] = outcome
+        if kept is not None:
+            kept.add(job, outcome)
         if on_progress is not None:
-            on_progress(len(outcomes), len(jobs))
-    played = Played(outcomes)
+            on_progress(done, len(missing))
+    played = Played([outcomes[job] for job in jobs])
     return [finding for gate in gates for finding in gate.judge(played, statistics)]
 
 

@@ -21,6 +21,7 @@ from checks.office.gates.gate import QUICK, Counts, Played
 from checks.office.gates.influence import Influence
 from checks.office.gates.matches import Match, Table, ledger_gap
 from checks.office.gates.measure import GATES, measure, plan, work
+from checks.office.gates.measured import MeasuredJobs, job_key
 from checks.office.gates.oracle import Planning
 from checks.office.gates.order import Order
 from checks.office.gates.scoping import Look, Scoping, shown
@@ -264,13 +265,7 @@ def test_measure_reports_every_gate() -> None:
 
     def tiny(function, jobs):
         """Runs the jobs with tiny branches, so that the test is about the wiring."""
-        for job in jobs:
-            if isinstance(job, LookAhead):
-                job = replace(job, decisions=1, turns=2, screening=1, worlds=2, finals=1)
-            elif isinstance(job, Sample):
-                job = replace(job, turns=2, worlds=1, turn=0)
-            elif isinstance(job, Foresight):
-                job = replace(job, days=1, planning=Planning(candidates=1, screening=1, finalists=1, worlds=2, turns=2))
+        for job in tiny_jobs(jobs):
             yield function(job)
 
     findings = measure(
@@ -279,6 +274,77 @@ def test_measure_reports_every_gate() -> None:
     assert {finding.gate for finding in findings} == {gate.name for gate in GATES.values()}
     assert seen[-1][0] == seen[-1][1]
     assert not any(finding.passed is False for finding in findings if finding.gate in ("G9 determinism", "G12 books"))
+
+
+def tiny_jobs(jobs):
+    """`jobs` with tiny branches."""
+    for job in jobs:
+        if isinstance(job, LookAhead):
+            job = replace(job, decisions=1, turns=2, screening=1, worlds=2, finals=1)
+        elif isinstance(job, Sample):
+            job = replace(job, turns=2, worlds=1, turn=0)
+        elif isinstance(job, Foresight):
+            job = replace(job, days=1, planning=Planning(candidates=1, screening=1, finalists=1, worlds=2, turns=2))
+        yield job
+
+
+def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path) -> None:
+    counts = Counts(
+        scenarios=("churn",), seeds=2, influence_seeds=2, deviation_seeds=2, oracle_seeds=2, windows=1, states=1, days=3
+    )
+    jobs = [*dict.fromkeys(tiny_jobs(plan(counts, table=small_table)))]
+    outcomes = {job: job.run() for job in jobs}
+    assert len({type(outcome) for outcome in outcomes.values()}) == 6
+    with MeasuredJobs(tmp_path / "of" / "gates.sqlite") as kept:
+        assert kept.known(jobs) == {}
+        for job, outcome in outcomes.items():
+            kept.add(job, outcome)
+    with MeasuredJobs(tmp_path / "of" / "gates.sqlite") as kept:
+        assert {job: repr(outcome) for job, outcome in kept.known(jobs).items()} == {job: repr(o) for job, o in outcomes.items()}
+    assert len({job_key(job) for job in jobs}) == len(jobs)
+    assert "table=checks.office.gates.teams.all_teams" in job_key(Foresight(scenario="churn", team="expert", seed=1))
+
+
+def test_numbers_that_are_none_are_kept_too(tmp_path: Path) -> None:
+    job = Match(scenario="churn", team="expert", seed=1, days=3)
+    outcome = replace(job.run(), value=float("nan"), luck=float("-inf"), reward=0.1 + 0.2)
+    with MeasuredJobs(tmp_path / "gates.sqlite") as kept:
+        kept.add(job, outcome)
+        assert repr(kept.known([job])[job]) == repr(outcome)
+
+
+def test_other_code_measures_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Match(scenario="churn", team="expert", seed=1, days=3)
+    with MeasuredJobs(tmp_path / "gates.sqlite") as kept:
+        kept.add(job, job.run())
+    monkeypatch.setattr("checks.office.gates.measured.code_fingerprint", lambda: "another")
+    with MeasuredJobs(tmp_path / "gates.sqlite") as kept:
+        assert kept.known([job]) == {}
+
+
+def test_the_command_measures_nothing_twice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--only", "books", "--seeds", "2", "--influence-seeds", "2", "--deviation-seeds", "2", "--oracle-seeds", "0"]
+    words += [
+        "--days",
+        "3",
+        "--workers",
+        "0",
+        "--scenarios",
+        "baseline",
+        "--json",
+        "--quiet",
+        "--cache",
+        str(tmp_path / "g.sqlite"),
+    ]
+    found = []
+    for _ in range(2):
+        assert main(["office", "gates", *words]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["findings"] == found[1]["findings"]
+    assert found[1]["seconds"] < 0.5 * found[0]["seconds"]
+    (tmp_path / "g.sqlite").write_text("no database")
+    assert main(["office", "gates", *words]) == 1
+    assert "Delete it or name another file" in capsys.readouterr().err
 
 
 def test_the_command_fails_when_a_gate_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
