@@ -202,7 +202,7 @@ class Office(Env):
     )
     headline = ("company_value", "value_less_luck", "team_reward")
     best_metric = "company_value"
-    max_new_tokens = 32
+    max_new_tokens = 48  # a proposal with a contract tier and a message takes 40 of SmolLM2's
     usual_grouping = "branch"
     usual_group_size = BranchConfig().group_size
     goes_on = False

@@ -114,5 +114,5 @@ def test_a_seat_reads_and_replies_as_in_its_run(tmp_path: Path):
         assert len(suggested.json()["replies"]) == 2
     (compact, usual), (full, longer), *suggestions = policy.seen
     assert full > compact
-    assert (usual, longer) == (Sampling(temperature=0.0, max_new_tokens=32), Sampling(temperature=0.0, max_new_tokens=160))
+    assert (usual, longer) == (Sampling(temperature=0.0, max_new_tokens=48), Sampling(temperature=0.0, max_new_tokens=160))
     assert suggestions == [(full, Sampling(temperature=0.7, max_new_tokens=160))] * 2

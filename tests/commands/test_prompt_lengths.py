@@ -286,10 +286,10 @@ def test_a_server_prunes_to_the_context_of_the_model_that_clients_train(short: P
         return EnvOffice(max_new_tokens=limit).fitted(place, QUIET).env  # type: ignore[return-value]
 
     office = fitted(profile="full", tokenizer=str(short))
-    assert office.prompt_budget == budget_in(short, Office(profile="full"), reply=32)
+    assert office.prompt_budget == budget_in(short, Office(profile="full"), reply=Office.max_new_tokens)
     office.check_options()
     roomy = fitted(profile="full", tokenizer=str(short), limit=256)
-    assert roomy.prompt_budget == budget_in(short, Office(profile="full"), reply=256) == office.prompt_budget - (256 - 32)
+    assert roomy.prompt_budget == budget_in(short, Office(profile="full"), reply=256) == office.prompt_budget - (256 - Office.max_new_tokens)
     assert fitted(profile="full", tokenizer=str(short), prompt_budget=900).prompt_budget == 900
     assert fitted(profile="full").prompt_budget is None
     for wrong in (
@@ -304,10 +304,10 @@ def test_a_server_prunes_to_the_context_of_the_model_that_clients_train(short: P
 def test_a_seat_of_the_viewer_reads_what_the_context_of_its_base_holds(short: Path):
     load = Loader(ModelOptions(name=str(short), dtype="float32"), Asking(profile="full"), lambda line: None)
     asking = load("base").asking["ceo"]
-    expected = budget_in(short, Office(profile="full"), reply=32)
+    expected = budget_in(short, Office(profile="full"), reply=Office.max_new_tokens)
     assert (asking.budget, asking.tokenizer) == (expected, str(short))
-    assert asking.describe() == f"full prompt of up to {expected} tokens, replies of up to 32 tokens"
-    assert Asking().describe() == "compact prompt within its context, replies of up to 32 tokens"
+    assert asking.describe() == f"full prompt of up to {expected} tokens, replies of up to 48 tokens"
+    assert Asking().describe() == "compact prompt within its context, replies of up to 48 tokens"
 
 
 def test_a_hosted_model_in_the_viewer_is_shown_what_fits(chat: Chat, secret: str):

@@ -423,7 +423,7 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
         ((*beside, "--featured", "nobody"), "--featured must be one of heuristic, expert, base, got 'nobody'"),
         ((*beside, "--env.seeds", "2"), "different tasks"),
         ((*beside, "--seed", "3"), "seed 0 there, 3 here"),
-        ((*beside, "--max-new-tokens", "9"), "max_new_tokens 32 there, 9 here"),
+        ((*beside, "--max-new-tokens", "9"), "max_new_tokens 48 there, 9 here"),
         ((*beside, "--env.profile", "full"), "env"),
         (("--beside", "file"), "holds no comparison"),
         (("--report", "folder"), "it is a folder"),

@@ -89,7 +89,7 @@ def test_a_run_plays_on_its_own_base_and_is_asked_as_it_was(bases: tuple[Path, P
     asked = found.asking["sales"]
     assert (asked.profile, asked.max_new_tokens, asked.base) == ("full", 48, str(bases[1]))
     usual = load("base")
-    assert usual.asking["sales"].max_new_tokens == 32
+    assert usual.asking["sales"].max_new_tokens == 48
     # Different weights answer differently; both are there at the same time.
     replies = [one.team.policies["sales"] for one in (usual, load(f"base:{bases[1]}"))]
     env = OfficeEnvironment()

@@ -100,7 +100,7 @@ class CollectOffice(CollectOptions):
             raise ConfigError("--variants come beside --alternatives, got 0. Set --alternatives 1.")
         if not is_hosted(self.policy):
             training_team(self.policy)
-        seats = HostedSeats(self.hosted, fit=Fit(env=office, reply=Sampling().max_new_tokens))
+        seats = HostedSeats(self.hosted, fit=Fit(env=office, reply=Office.max_new_tokens))
         player = seats.policy(self.policy) if is_hosted(self.policy) else scripted(self.policy)
         tasks = place.tasks(Split.TRAIN)
         self.out.mkdir(parents=True, exist_ok=True)

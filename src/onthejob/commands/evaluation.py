@@ -76,7 +76,7 @@ class Eval:
     temperature: float = 1.0
     """Sampling temperature, by default that of training. Every policy is judged greedily too."""
     max_new_tokens: int | None = None
-    """Limit of a reply in tokens. None takes the workplace's usual one (office 32), and for a hosted model the catalogue's, 256
+    """Limit of a reply in tokens. None takes the workplace's usual one (office 48), and for a hosted model the catalogue's, 256
     or more, where that is longer."""
     cache: Path = CACHE
     """File in which values, replies and episodes are kept between evaluations."""

@@ -42,7 +42,7 @@ class Playing(ABC):
     temperature: float = 0.0
     """Sampling temperature of the model; 0 decodes greedily."""
     max_new_tokens: int | None = None
-    """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
+    """Limit of a reply in tokens. None takes the workplace's usual one (office 48, claw 192), and for a hosted model the
     catalogue's, 256 or more, where that is longer."""
     transcript: Path | None = None
     """Also write every turn as one JSON line into this file."""

@@ -1,6 +1,6 @@
 """From a role's view to chat messages.
 
-Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 32 tokens) and `full`
+Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 40 tokens) and `full`
 (adds Sales' desk, team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is
 constant per role and profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
 
