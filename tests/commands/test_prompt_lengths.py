@@ -289,7 +289,8 @@ def test_a_server_prunes_to_the_context_of_the_model_that_clients_train(short: P
     assert office.prompt_budget == budget_in(short, Office(profile="full"), reply=Office.max_new_tokens)
     office.check_options()
     roomy = fitted(profile="full", tokenizer=str(short), limit=256)
-    assert roomy.prompt_budget == budget_in(short, Office(profile="full"), reply=256) == office.prompt_budget - (256 - Office.max_new_tokens)
+    shorter = 256 - Office.max_new_tokens
+    assert roomy.prompt_budget == budget_in(short, Office(profile="full"), reply=256) == office.prompt_budget - shorter
     assert fitted(profile="full", tokenizer=str(short), prompt_budget=900).prompt_budget == 900
     assert fitted(profile="full").prompt_budget is None
     for wrong in (
