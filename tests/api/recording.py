@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -16,7 +16,7 @@ from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, noop
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
+from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
@@ -124,21 +124,36 @@ def office_run(
         return run.path
 
 
-def claw_run(root: Path, name: str = "claw", *, tokenizer: Any = None, model: str = "") -> Path:
+def claw_run(
+    root: Path,
+    name: str = "claw",
+    *,
+    tokenizer: Any = None,
+    model: str = "",
+    isolated: bool = False,
+    commands: Sequence[str] = (),
+) -> Path:
     """A run of the claw: one task, played by its gold commands, and by an agent that only says that it is done.
 
-    The sandbox is the one without isolation: what runs are our own commands. Arguments as in `office_run`.
+    Other arguments as in `office_run`.
+
+    Args:
+        isolated: record in a sandbox that isolates; without, what runs are our own commands.
+        commands: play these in every episode instead.
     """
     tokenizer = tokenizer or tiny_tokenizer()
     (task,) = [one for one in claw_tasks(Split.TRAIN, count=40) if len(one.payload["gold"]) >= 2][:1]
     solve = Gold([task])
 
     def reply(observation: Observation, seed: int) -> str:
+        if commands:
+            return [*map(block, commands), DONE][int(observation.view["turn"])]
         return solve(observation, seed) if keyed_uniform(seed, "solves") < 0.6 else noop(observation, seed)
 
     agent = ScriptedTokens(tokenizer, reply, version="agent@0000")
-    settings = {"env": "claw", "model": {"name": model}, "claw": {"count": 40, "unsafe": True}, "train": {"grouping": "episodes"}}
-    with UnsafeHost() as host, Run.create(root, config=settings, name=name) as run:
+    settings = {"env": "claw", "model": {"name": model}, "train": {"grouping": "episodes"}}
+    settings["claw"] = {"count": 40, "unsafe": not isolated}
+    with open_host(unsafe=not isolated) as host, Run.create(root, config=settings, name=name) as run:
         found = collect_episodes(
             partial(ClawEnvironment, ClawConfig(), host=host), [task], {"agent": agent}, Sampling(max_new_tokens=2_000),
             group_size=4, trained=("agent",), encoder=ChatEncoder(tokenizer), max_turns=8, seed=5, prefix="it0001",

@@ -19,9 +19,10 @@ from pathlib import Path
 import uvicorn
 from onthejob.api.app import create_app
 from onthejob.api.schema_office import Reset
+from onthejob.commands.recorded_work import opened_work
 runs, port, token = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 first = Reset.model_validate({"seed": 1003, "days": 6, "pace_s": 0, "playing": True, "seats": {"sales": "expert"}})
-app = create_app(token=token, runs=runs, default=first)
+app = create_app(token=token, runs=runs, default=first, open_work=opened_work)
 uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", ws="websockets-sansio")
 """
 

@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
 from onthejob.api import comparisons, exported, playing, run_routes, watching
+from onthejob.api.changed_files import Changes, OpenWork
 from onthejob.api.collecting import CollectingRun
 from onthejob.api.feed import LiveFeed
 from onthejob.api.game_tables import GameTables
@@ -48,6 +49,7 @@ def create_app(
     replay: Replay | None = None,
     tables: GameTables | None = None,
     collecting: CollectingRun | None = None,
+    open_work: OpenWork | None = None,
     pages: Path = PAGES,
 ) -> FastAPI:
     """The application.
@@ -64,6 +66,7 @@ def create_app(
         replay: a recorded game to show instead.
         tables: an environment of the user's own that can be played; None: there is none, and the pages are the office's.
         collecting: receives the turns of seats in training mode; None: no seat can be in it.
+        open_work: opens the environment of a run, so that its commands can be executed again; None: none are.
         pages: folder of the built pages.
     """
     players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
@@ -93,7 +96,7 @@ def create_app(
         )
     )
     app.include_router(playing.routes(tables))
-    reading = run_routes.routes(store)
+    reading = run_routes.routes(store, Changes(open_work))
     app.include_router(reading)
     app.include_router(comparisons.routes(store.root))
     app.include_router(exported.routes(reading, lambda name: watching.describe(worlds.all(), runs=True, open_run=name), pages))

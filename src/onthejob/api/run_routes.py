@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from onthejob.api.changed_files import Changes
 from onthejob.api.comparisons import findings_view
 from onthejob.api.recorded_frames import branch_terms, episode_frames, rules_of, traces
 from onthejob.api.recorded_rows import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
@@ -18,6 +19,7 @@ from onthejob.api.schema_runs import (
     ActionShare,
     AdvantageRule,
     BranchTerms,
+    ChangedFiles,
     EpisodeRow,
     EpisodeView,
     GroupPage,
@@ -51,8 +53,14 @@ Actor = Annotated[str | None, Query(max_length=40)]
 Key = Annotated[str, Query(min_length=1, max_length=300)]
 
 
-def routes(runs: Runs) -> APIRouter:
-    """Everything about recorded runs."""
+def routes(runs: Runs, changes: Changes | None = None) -> APIRouter:
+    """Everything about recorded runs.
+
+    Args:
+        runs: of one folder.
+        changes: executes recorded commands again; None: none are executed.
+    """
+    changes = changes or Changes()
     api = APIRouter(prefix="/api/runs", tags=["runs"])
 
     @api.get("")
@@ -168,6 +176,19 @@ def routes(runs: Runs) -> APIRouter:
         turns = [episode_turn(n, turn, asked.get(n), sampled) for n, turn in enumerate(found.timeline)]
         origin = read_origin(found.facts, f"episode {episode!r} of run {name!r}")
         return EpisodeView(row=episode_row(found), turns=turns, office=origin is not None and origin.task.env == "office")
+
+    @api.get("/{name}/files")
+    def files(
+        name: str,
+        iteration: Annotated[int, Query(ge=0, le=2**31)],
+        episode: Key,
+        turn: Annotated[int, Query(ge=0, le=2**31)],
+    ) -> ChangedFiles:
+        with runs.open(name) as run:
+            found, config = next(iter(run.read_episodes(iteration, episode)), None), run.config
+        if found is None:
+            raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
+        return changes.of(name, config, found, turn)
 
     @api.get("/{name}/office")
     def office(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> Frames:

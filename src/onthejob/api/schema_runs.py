@@ -354,3 +354,25 @@ class Traces(Sent):
     stand_ins: bool
     """Imitations of the policies continued the branches, not the scripted partners."""
     replies: list[BranchTrace]
+
+
+class FileDiff(Sent):
+    """What a turn changed in one file."""
+
+    path: str
+    what: str
+    """`created`, `changed` or `removed`."""
+    lines: list[str]
+    """Of a unified diff without its first two lines: they begin with `@@`, `+`, `-`, a space or a backslash."""
+    left_out: int
+    """Further lines of the diff."""
+    note: str
+    """A sentence that says why there are no lines; else empty."""
+
+
+class ChangedFiles(Sent):
+    """What a turn changed in its files, found by executing the episode again."""
+
+    files: list[FileDiff]
+    left_out: int
+    """Further files that it changed."""

@@ -16,6 +16,7 @@ from onthejob.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
+    from onthejob.envs.env import Env
     from onthejob.evaluate.reexecute import Reexecuted
     from onthejob.record import Run
     from onthejob.record.from_rows import RecordedEpisode
@@ -109,7 +110,7 @@ class ReplayRecord:
         from onthejob.rollout.branch import BranchScorer
         from onthejob.train.collected import FACT as COLLECTED
 
-        origin_of, done = _origins(options), 0
+        origin_of, done = origins(options.place().env), 0
         with options.place().opened() as make_env:
             config = options.train
             executed = config.grouping == "branch" and config.branch.continuation != "policy"
@@ -135,11 +136,11 @@ class ReplayRecord:
                     done += 1
 
 
-def _origins(options: Train) -> Callable[[RecordedEpisode], Origin | str]:
-    """Where a recorded episode began, or why that cannot be said."""
+def origins(env: Env) -> Callable[[RecordedEpisode], Origin | str]:
+    """Where a recorded episode of `env` began, or why that cannot be said."""
     from onthejob.rollout.origin import Origin, read_origin
 
-    find = options.place().env.task_finder()
+    find = env.task_finder()
 
     def origin_of(episode: RecordedEpisode) -> Origin | str:
         if episode.facts.get("error") is not None:

@@ -26,6 +26,7 @@ from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_
 from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.prompt_lengths import Fit
+from onthejob.commands.recorded_work import opened_work
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.view_models import Loader
@@ -174,6 +175,7 @@ class View:
                 replay=replay,
                 tables=tables,
                 collecting=collecting,
+                open_work=opened_work,
             )
             if not (PAGES / "index.html").is_file():
                 terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")

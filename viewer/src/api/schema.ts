@@ -310,6 +310,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Files */
+        get: operations["files_api_runs__name__files_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/group": {
         parameters: {
             query?: never;
@@ -794,6 +811,16 @@ export interface components {
             worlds: number[];
         };
         /**
+         * ChangedFiles
+         * @description What a turn changed in its files, found by executing the episode again.
+         */
+        ChangedFiles: {
+            /** Files */
+            files: components["schemas"]["FileDiff"][];
+            /** Left Out */
+            left_out: number;
+        };
+        /**
          * ComparedTask
          * @description One task of a comparison.
          */
@@ -1025,6 +1052,22 @@ export interface components {
             pain: string;
             /** Shipped */
             shipped: number;
+        };
+        /**
+         * FileDiff
+         * @description What a turn changed in one file.
+         */
+        FileDiff: {
+            /** Left Out */
+            left_out: number;
+            /** Lines */
+            lines: string[];
+            /** Note */
+            note: string;
+            /** Path */
+            path: string;
+            /** What */
+            what: string;
         };
         /**
          * FindingLine
@@ -3373,6 +3416,77 @@ export interface operations {
                 };
                 content: {
                     "text/html": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    files_api_runs__name__files_get: {
+        parameters: {
+            query: {
+                iteration: number;
+                episode: string;
+                turn: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChangedFiles"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
                 };
             };
         };

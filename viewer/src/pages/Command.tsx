@@ -1,6 +1,7 @@
 // One turn of a shell agent: the command, what it printed, the files it changed, and at the end what was checked.
 import type { EpisodeTurn } from '../api/client';
 import { Panel, Scroll } from '../ui/small';
+import { WhatChanged, type RecordedTurn } from './WhatChanged';
 
 interface Verdict {
   kind: string;
@@ -32,7 +33,7 @@ export const isCommand = (facts: Record<string, unknown>): boolean => 'observati
 
 const TONE = { created: 'good', changed: 'accent', removed: 'bad' } as const;
 
-export function Command({ turn }: { turn: EpisodeTurn }) {
+export function Command({ turn, place }: { turn: EpisodeTurn; place: Omit<RecordedTurn, 'turn'> }) {
   const facts = turn.facts as Facts;
   return (
     <div className="stack" data-testid="command">
@@ -79,6 +80,9 @@ export function Command({ turn }: { turn: EpisodeTurn }) {
             ))}
           </ul>
           {Boolean(facts.files_left_out) && <p className="small dim">and {facts.files_left_out} more</p>}
+          {facts.files.length > 0 && (
+            <WhatChanged key={`${place.iteration} ${place.episode} ${turn.index}`} at={{ ...place, turn: turn.index }} />
+          )}
         </div>
       )}
       {facts.sentinel && <p className="small">It said that it is done (stop sign: {facts.sentinel}).</p>}

@@ -157,7 +157,11 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                     <pre className="block">{turn.text}</pre>
                   </details>
                 )}
-                {isCommand(turn.facts) ? <Command turn={turn} /> : <Facts facts={worthSaying(turn)} />}
+                {isCommand(turn.facts) ? (
+                  <Command turn={turn} place={{ run: name, iteration: row.iteration, episode: row.name }} />
+                ) : (
+                  <Facts facts={worthSaying(turn)} />
+                )}
               </div>
             </Panel>
           )}

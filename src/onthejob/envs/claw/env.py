@@ -6,9 +6,12 @@ left and pay once. It never calls a model, and cannot be forked (a shell has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from onthejob.envs.claw.agent_messages import first_messages
 from onthejob.envs.claw.episode_reward import RewardConfig, reward_parts
@@ -21,9 +24,10 @@ from onthejob.envs.claw.sandbox.surveying import changes
 from onthejob.envs.claw.stops import stop_table
 from onthejob.envs.claw.task_schema import AssertionKind
 from onthejob.envs.claw.work import Work, work_of
-from onthejob.errors import ContractError
+from onthejob.errors import ContractError, SandboxError
 from onthejob.types import Message, Step, StopReason, Task, TextObservation
 
+T = TypeVar("T")
 ACTOR = "agent"
 SHOWN_CHANGES = 50
 """Changed files that a turn's facts name."""
@@ -54,6 +58,14 @@ class _Counts:
     chars: int = 0
     command_s: float = 0.0
     """Seconds that all commands took together."""
+
+
+class _Acted(NamedTuple):
+    """What one reply did."""
+
+    read: ParsedReply
+    facts: Mapping[str, Any]
+    seen: Mapping[str, Any]
 
 
 class ClawEnvironment:
@@ -105,42 +117,44 @@ class ClawEnvironment:
             ContractError: no episode is running.
             SandboxError: the sandbox failed, which is our failure and not the agent's.
         """
-        if self._task is None or self._sandbox is None:
-            raise ContractError("no episode is running. Call reset first.")
-        protocol, counts = self.config.protocol, self._counts
-        counts.turns += 1
-        read = parse(reply, self._stops)
-        facts: dict[str, Any] = {"turn": counts.turns}
-        seen: dict[str, Any] = {}
-        text = ""
-        if read.problem is not None:
-            counts.parse_errors += 1
-            text = FEEDBACK[read.problem]
-            facts |= {"problem": str(read.problem), "why": text.partition("\n")[0]}
-            seen["problem"] = str(read.problem)
-        if read.command is not None:
-            allowed_s = self._allowed_s()
-            result = self._sandbox.run(
-                read.command, timeout_s=allowed_s, start=self._task.start, persistent=protocol.persistent_shell
-            )
-            counts.command_s += result.wall_s
-            counts.commands += 1
-            counts.failed += int(result.exit_code != 0)
-            counts.timeouts += int(result.timed_out)
-            counts.restarts += int(result.restarted)
-            text = observe(result, replace(protocol, command_s=allowed_s), ignored=read.ignored)
-            facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored, **self._changes()}
-            # Of a shell that does not persist this would only lengthen the record.
-            facts |= {"shell_ended": result.shell_ended} if protocol.persistent_shell else {}
-            seen |= self._seen(result)
-        counts.chars += len(reply) + len(text)
-        facts["observation"] = text
-        stop = self._why_stop(read)
+        done = self._act(reply)
+        facts, valid = dict(done.facts), done.read.problem is None
+        stop = self._why_stop(done.read)
         if stop is not None:
-            facts |= {} if read.stop is None else {"sentinel": read.stop}
-            return self._finish(stop, facts, valid=read.problem is None)
-        observation = self._observation((Message("user", text),), seen, fresh=False)
-        return Step(rewards={}, observation=observation, valid=read.problem is None, facts=facts)
+            facts |= {} if done.read.stop is None else {"sentinel": done.read.stop}
+            return self._finish(stop, facts, valid=valid)
+        observation = self._observation((Message("user", str(facts["observation"])),), done.seen, fresh=False)
+        return Step(rewards={}, observation=observation, valid=valid, facts=facts)
+
+    def left_after(
+        self, task: Task, replies: Sequence[str], read: Callable[[Path], T], *, within_s: float
+    ) -> tuple[list[Mapping[str, Any]], T]:
+        """Begin `task`, act on `replies`, end the sandbox, and let `read` see what they left; without a grade and unpaid.
+
+        Args:
+            task: as for `reset`.
+            replies: all of them are acted on, whatever would have ended an episode.
+            read: receives the root of the dead sandbox's workspace, see `onthejob.envs.claw.workspace`.
+            within_s: seconds for all commands together.
+
+        Returns:
+            The facts of each reply, as `step` returns them but for the end of an episode, and what `read` returned.
+
+        Raises:
+            ConfigError: as of `reset`.
+            SandboxError: as of `reset`; the sandbox failed, or the commands took longer.
+        """
+        self.reset(task)
+        try:
+            ends = time.monotonic() + within_s
+            facts: list[Mapping[str, Any]] = []
+            for reply in replies:
+                facts.append(self._act(reply, most_s=_left_until(ends, within_s)).facts)
+            _left_until(ends, within_s)
+            assert self._sandbox is not None
+            return facts, read(self._sandbox.collect())
+        finally:
+            self.close()
 
     def interrupt(self, stop: StopReason) -> Step:
         """End the episode between two replies, grade what was done until then, and pay for it.
@@ -188,6 +202,45 @@ class ClawEnvironment:
         if self._work_of is not None:
             return self._work_of(task)
         return work_of(task, host=self._host, grader=self.config.grader, limits=self.config.sandbox)
+
+    def _act(self, reply: str, *, most_s: float = math.inf) -> _Acted:
+        """Run the reply's command for at most `most_s` seconds.
+
+        Raises:
+            ContractError: no episode is running.
+            SandboxError: the sandbox failed.
+        """
+        if self._task is None or self._sandbox is None:
+            raise ContractError("no episode is running. Call reset first.")
+        protocol, counts = self.config.protocol, self._counts
+        counts.turns += 1
+        read = parse(reply, self._stops)
+        facts: dict[str, Any] = {"turn": counts.turns}
+        seen: dict[str, Any] = {}
+        text = ""
+        if read.problem is not None:
+            counts.parse_errors += 1
+            text = FEEDBACK[read.problem]
+            facts |= {"problem": str(read.problem), "why": text.partition("\n")[0]}
+            seen["problem"] = str(read.problem)
+        if read.command is not None:
+            allowed_s = min(self._allowed_s(), most_s)
+            result = self._sandbox.run(
+                read.command, timeout_s=allowed_s, start=self._task.start, persistent=protocol.persistent_shell
+            )
+            counts.command_s += result.wall_s
+            counts.commands += 1
+            counts.failed += int(result.exit_code != 0)
+            counts.timeouts += int(result.timed_out)
+            counts.restarts += int(result.restarted)
+            text = observe(result, replace(protocol, command_s=allowed_s), ignored=read.ignored)
+            facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored, **self._changes()}
+            # Of a shell that does not persist this would only lengthen the record.
+            facts |= {"shell_ended": result.shell_ended} if protocol.persistent_shell else {}
+            seen |= self._seen(result)
+        counts.chars += len(reply) + len(text)
+        facts["observation"] = text
+        return _Acted(read, facts, seen)
 
     def _allowed_s(self) -> float:
         """Seconds that the next command may take."""
@@ -256,6 +309,18 @@ class ClawEnvironment:
             "stdout": shown(result.stdout, result.stdout_size, limit=limit),
             "stderr": shown(result.stderr, result.stderr_size, limit=limit),
         }
+
+
+def _left_until(ends: float, within_s: float) -> float:
+    """Seconds until `ends`, more than 0.
+
+    Raises:
+        SandboxError: it has passed.
+    """
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise SandboxError(f"the commands take longer than the {within_s:g} s that they may take here.")
+    return left
 
 
 def _sizes(files: Mapping[str, Content]) -> dict[str, int]:
