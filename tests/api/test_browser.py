@@ -45,7 +45,7 @@ def address(runs: Path) -> Iterator[str]:
     """A server of its own process, with one recorded run."""
     node()
     office_run(runs)
-    claw_run(runs)
+    claw_run(runs, isolated=True)
     comparison(runs)
     kept_comparison(runs, "office")
     long_run(runs)

@@ -80,9 +80,9 @@ def test_what_a_turn_created_is_shown(client: TestClient):
     files = shown(client, "claw", 0)
     assert {one["what"] for one in files.values()} == {"created"}
     assert files["notes.txt"]["lines"] == ["@@ -0,0 +1,3 @@", "+one", "+two", "+three"]
-    assert (files["notes.txt"]["left_out"], files["notes.txt"]["note"]) == (0, "")
+    assert (files["notes.txt"]["further"], files["notes.txt"]["note"]) == (0, "")
     assert len(files["many.txt"]["lines"]) == SHOWN_LINES
-    assert files["many.txt"]["left_out"] == 301 - SHOWN_LINES
+    assert files["many.txt"]["further"] == 301 - SHOWN_LINES
     notes = {path: one["note"] for path, one in files.items() if not one["lines"]}
     assert notes == {
         "large.bin": f"It has 70000 bytes, more than the {READ_BYTES} that are read.",
@@ -114,8 +114,8 @@ def test_what_a_turn_changed_and_removed_is_shown(client: TestClient):
 def test_a_turn_that_changes_nothing_has_no_files_and_many_are_counted(client: TestClient):
     assert shown(client, "claw", 2) == {}
     answer = ask(client, "claw", 3).json()
-    assert (len(answer["files"]), answer["left_out"]) == (50, 10)
-    assert answer["files"][0] | {"lines": 0} == {"path": "made1.txt", "what": "created", "lines": 0, "left_out": 0, "note": ""}
+    assert (len(answer["files"]), answer["further"]) == (50, 10)
+    assert answer["files"][0] | {"lines": 0} == {"path": "made1.txt", "what": "created", "lines": 0, "further": 0, "note": ""}
     assert "ran no command" in refusal(client, "claw", 4)
     assert "ran no command" in refusal(client, "claw", 5)
     assert "has no episode" in refusal(client, "claw", 0, "s99")

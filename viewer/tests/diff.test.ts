@@ -7,7 +7,7 @@ import { counts, kindOf, summary } from '../src/lib/diff';
 const LINES = ['@@ -1,2 +1,3 @@', ' one', '-two', '+2', '+--three', '\\ No newline at end of file'];
 
 describe('lines of a diff', () => {
-  it('are told apart by their first character', () => {
+  it('are distinguished by their first character', () => {
     expect(LINES.map(kindOf)).toEqual(['place', 'same', 'removed', 'added', 'added', 'remark']);
     expect(kindOf('')).toBe('same');
   });
@@ -58,14 +58,14 @@ describe('what a turn changed', () => {
     vi.stubGlobal('document', { getElementById: () => null });
     expect(await button(CHANGED)).toBe(false);
   });
-  it('is shown with every line as it came, reachable by keyboard, and with what is left out', async () => {
+  it('is shown with every line as it came, reachable by keyboard, and with the number of further ones', async () => {
     const { Diffs } = await import('../src/pages/WhatChanged');
     const changed: ChangedFiles = {
       files: [
-        { path: 'a.txt', what: 'changed', lines: LINES, left_out: 7, note: '' },
-        { path: 'b.png', what: 'created', lines: [], left_out: 0, note: 'It is binary, 3 bytes.' },
+        { path: 'a.txt', what: 'changed', lines: LINES, further: 7, note: '' },
+        { path: 'b.png', what: 'created', lines: [], further: 0, note: 'It is binary, 3 bytes.' },
       ],
-      left_out: 4,
+      further: 4,
     };
     const page = renderToStaticMarkup(createElement(Diffs, { changed }));
     const [pre] = /<pre.*?<\/pre>/s.exec(page) ?? [''];

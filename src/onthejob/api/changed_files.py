@@ -93,7 +93,7 @@ class Changes:
         if "files" not in facts:
             raise RecordError(f"{where} ran no command whose changes were recorded.")
         if not facts["files"]:
-            return ChangedFiles(files=[], left_out=0)
+            return ChangedFiles(files=[], further=0)
         if any(row["facts"].get("backend") == UNSAFE for row in episode.timeline):
             raise RecordError(f"run {run!r} was recorded without isolation, and its commands are not executed again.")
         if self._open_work is None:
@@ -121,7 +121,7 @@ class Changes:
         before = self._left(work.env, task, rows[:turn], paths, where)
         return ChangedFiles(
             files=[_diff(change, before[path], after[path]) for change, path in zip(changed, paths, strict=True)],
-            left_out=int(rows[turn]["facts"].get("files_left_out", 0)),
+            further=int(rows[turn]["facts"].get("files_left_out", 0)),
         )
 
     def _left(
@@ -180,7 +180,7 @@ def _diff(change: Mapping[str, Any], before: _Content, after: _Content) -> FileD
         path=str(change["path"]),
         what=str(change["what"]),
         lines=lines[:SHOWN_LINES],
-        left_out=max(0, len(lines) - SHOWN_LINES),
+        further=max(0, len(lines) - SHOWN_LINES),
         note=f"{note[0].upper()}{note[1:]}." if note else "",
     )
 

@@ -364,7 +364,7 @@ class FileDiff(Sent):
     """`created`, `changed` or `removed`."""
     lines: list[str]
     """Of a unified diff without its first two lines: they begin with `@@`, `+`, `-`, a space or a backslash."""
-    left_out: int
+    further: int
     """Further lines of the diff."""
     note: str
     """A sentence that says why there are no lines; else empty."""
@@ -374,5 +374,5 @@ class ChangedFiles(Sent):
     """What a turn changed in its files, found by executing the episode again."""
 
     files: list[FileDiff]
-    left_out: int
+    further: int
     """Further files that it changed."""

@@ -817,8 +817,8 @@ export interface components {
         ChangedFiles: {
             /** Files */
             files: components["schemas"]["FileDiff"][];
-            /** Left Out */
-            left_out: number;
+            /** Further */
+            further: number;
         };
         /**
          * ComparedTask
@@ -1058,8 +1058,8 @@ export interface components {
          * @description What a turn changed in one file.
          */
         FileDiff: {
-            /** Left Out */
-            left_out: number;
+            /** Further */
+            further: number;
             /** Lines */
             lines: string[];
             /** Note */

@@ -14,8 +14,8 @@ export function counts(lines: readonly string[]): { added: number; removed: numb
 }
 
 /** The same in words, e.g. `+3 −1`; of a diff that is shown in part, at least as many. */
-export function summary(lines: readonly string[], leftOut: number): string {
+export function summary(lines: readonly string[], further: number): string {
   const { added, removed } = counts(lines);
-  const more = leftOut > 0 ? ' or more' : '';
+  const more = further > 0 ? ' or more' : '';
   return [added ? `+${added}` : '', removed ? `−${removed}` : ''].filter(Boolean).join(' ') + more;
 }

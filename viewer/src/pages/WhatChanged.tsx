@@ -60,7 +60,7 @@ export function Diffs({ changed }: { changed: ChangedFiles }) {
       {changed.files.map((file) => (
         <Diff key={file.path} file={file} />
       ))}
-      {changed.left_out > 0 && <p className="small dim">and {changed.left_out} more files</p>}
+      {changed.further > 0 && <p className="small dim">and {changed.further} more files</p>}
     </>
   );
 }
@@ -69,7 +69,7 @@ function Diff({ file }: { file: FileDiff }) {
   return (
     <section aria-label={`${file.path}, ${file.what}`}>
       <h4 className="small">
-        <span className="mono">{file.path}</span> <span className="dim">{summary(file.lines, file.left_out)}</span>
+        <span className="mono">{file.path}</span> <span className="dim">{summary(file.lines, file.further)}</span>
       </h4>
       {file.note && <p className="small dim">{file.note}</p>}
       {file.lines.length > 0 && (
@@ -79,7 +79,7 @@ function Diff({ file }: { file: FileDiff }) {
           ))}
         </pre>
       )}
-      {file.left_out > 0 && <p className="small dim">and {file.left_out} more lines</p>}
+      {file.further > 0 && <p className="small dim">and {file.further} more lines</p>}
     </section>
   );
 }

@@ -68,6 +68,22 @@ await run(async (open) => {
   assert.ok(seen > 0);
   await command.getByText(`${recorded.turns.at(-1).facts.verdicts.length} of`).waitFor();
 
+  // The commands are executed again for what a turn changed; each line of a diff is shown as it came.
+  const writing = recorded.turns.find((turn) => turn.facts.files?.length);
+  const told = await api(`runs/claw/files?${where(solved)}&turn=${writing.index}`);
+  assert.deepEqual(
+    told.files.map((file) => [file.path, file.what]),
+    writing.facts.files.map((change) => [change.path, change.what]),
+  );
+  await page.getByRole('region', { name: 'Turns' }).getByRole('button').nth(writing.index).click();
+  await command.getByRole('button', { name: 'Show what changed' }).press('Enter');
+  const withLines = told.files.filter((file) => file.lines.length);
+  assert.ok(withLines.length > 0);
+  for (const file of withLines) {
+    const shown = await command.getByLabel(`What changed in ${file.path}`, { exact: true }).textContent();
+    assert.equal(shown, file.lines.map((line) => `${line}\n`).join(''));
+  }
+
   const matched = await api('comparisons/matched');
   await page.evaluate(() => (location.hash = '/comparisons/matched?metric=company_value&team=expert'));
   const table = page.getByRole('region', { name: 'Differences by group of tasks' });
