@@ -19,6 +19,15 @@ await run(async (open) => {
   await table.getByRole('button', { name: 'first is a baseline' }).click();
   await becomes(async () => (await table.getByRole('row').nth(1).innerText()).includes('first'), true);
   await becomes(async () => (await api('runs')).find((row) => row.name === 'first').notes.star, true);
+  // The only starred run is the baseline: a run shows its paired difference where one comparison had both, else nothing.
+  await table.getByRole('columnheader', { name: 'minus first' }).waitFor();
+  const { office } = await api('runs/first/differences');
+  await becomes(async () => (await table.getByRole('row', { name: /office/ }).innerText()).includes(office.text), true);
+  assert.match(await table.getByRole('row', { name: /office/ }).getByRole('cell').last().innerText(), /^better\s+\+/);
+  assert.equal(await table.getByRole('row', { name: /claw/ }).getByRole('cell').last().innerText(), '–');
+  assert.equal(await table.getByRole('row', { name: /first/ }).getByRole('cell').last().innerText(), 'baseline');
+  await page.getByRole('combobox', { name: 'baseline' }).selectOption({ label: 'none' });
+  await becomes(() => table.getByRole('columnheader', { name: 'minus first' }).count(), 0);
 
   await table.getByRole('link', { name: 'office', exact: true }).click();
   await page.getByRole('heading', { name: 'Did training help?' }).waitFor();
