@@ -83,7 +83,7 @@ describe('nights', () => {
     expect(paid(night(15))).toBe(-5.5);
     expect(paid(frame(1, { rewards: { sales: 2, ceo: 1 } }))).toBe(2);
     expect(deed(night(15))).toBe('overnight');
-    expect(deed(frame(1, { valid: false }))).toBe('unusable reply');
+    expect(deed(frame(1, { valid: false }))).toBe('invalid reply');
   });
   it('hold the penalties that a jump finds', () => {
     const frames = [frame(0), frame(1), night(2), frame(3)];

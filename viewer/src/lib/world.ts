@@ -61,8 +61,13 @@ export const paid = ({ actor, rewards }: Pick<Frame, 'actor' | 'rewards'>): numb
 /** What was done in a turn, in words. */
 export function deed({ actor, valid, action, target }: Pick<Frame, 'actor' | 'valid' | 'action' | 'target'>): string {
   if (actor === NIGHT) return 'overnight';
-  return valid ? `${words(action)} ${target}`.trim() : 'unusable reply';
+  return valid ? `${words(action)} ${target}`.trim() : 'invalid reply';
 }
+
+/** Widths of the columns of deals: a stage without any is as narrow as its name, one with many has room for two in a row. */
+export const boardColumns = (counts: readonly number[]): string =>
+  counts.map((count) => (count ? `minmax(112px, ${count > MANY_DEALS ? 2 : 1}fr)` : '30px')).join(' ');
+const MANY_DEALS = 3;
 
 const REASONS: Record<Move['reason'], string> = {
   '': '',

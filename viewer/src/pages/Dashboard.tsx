@@ -5,8 +5,9 @@ import { dollars, fixed, percent, whole } from '../lib/format';
 import { ROLES } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { current, setRole, useStore } from '../lib/store';
-import { cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
+import { boardColumns, cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
 import { Feed } from '../ui/Feed';
+import { PartMeanings } from '../ui/Reasons';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
 interface Kpi {
@@ -155,6 +156,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
           </tbody>
         </table>
       </Scroll>
+      <PartMeanings brief />
     </Panel>
   );
 }
@@ -176,26 +178,34 @@ function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Fr
           {moved(move)}, {dollars(move.price)}/mo
         </p>
       ))}
-      <div className="board" role="region" aria-label="Deals by stage" tabIndex={0}>
+      <div
+        className="board"
+        role="region"
+        aria-label="Deals by stage"
+        tabIndex={0}
+        style={{ gridTemplateColumns: boardColumns(STAGES.map((stage) => accounts.filter((one) => one.stage === stage).length)) }}
+      >
         {STAGES.map((stage) => {
           const here = accounts.filter((account) => account.stage === stage).sort((a, b) => b.price - a.price);
           return (
-            <section key={stage} aria-label={stage}>
+            <section key={stage} aria-label={stage} className={here.length ? '' : 'none'}>
               <h3>
                 {stage === 'won' ? 'customer' : stage} <span>{here.length}</span>
               </h3>
-              {here.slice(0, SHOWN_DEALS).map((account) => (
-                <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
-                  <b>{account.name}</b>
-                  <span className="dim">
-                    {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
-                    <br />
-                    {dollars(account.price)}/mo
-                    {stage === 'won' && <> · {percent(account.satisfaction)}</>}
-                    {stage !== 'won' && account.objections > 0 && <> · {account.objections} obj.</>}
-                  </span>
-                </div>
-              ))}
+              <div className="deals">
+                {here.slice(0, SHOWN_DEALS).map((account) => (
+                  <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
+                    <b>{account.name}</b>
+                    <span className="dim">
+                      {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
+                      <br />
+                      {dollars(account.price)}/mo
+                      {stage === 'won' && <> · {percent(account.satisfaction)}</>}
+                      {stage !== 'won' && account.objections > 0 && <> · {account.objections} obj.</>}
+                    </span>
+                  </div>
+                ))}
+              </div>
               {here.length > SHOWN_DEALS && <p className="small dim">and {here.length - SHOWN_DEALS} more</p>}
             </section>
           );

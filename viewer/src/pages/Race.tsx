@@ -5,7 +5,21 @@ import { useFetched } from '../lib/fetching';
 import { dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLES } from '../lib/roles';
 import { seqOf, whenOf } from '../lib/address';
-import { chartKey, FIRST_FORM, formOf, LANES, NOBODY, plays, queryOfRace, raceOf, racing, SEATED, settled } from '../lib/race';
+import {
+  chartKey,
+  FIRST_FORM,
+  formOf,
+  LANES,
+  NOBODY,
+  plays,
+  queryOfRace,
+  raceOf,
+  racing,
+  SEATED,
+  settled,
+  suggestions,
+  type Form,
+} from '../lib/race';
 import { settle } from '../lib/route';
 import { act, loadConfig, useStore, watch } from '../lib/store';
 import { deed, paid, perTurn, type World } from '../lib/world';
@@ -31,6 +45,7 @@ export default function Race({ query }: { query: URLSearchParams }) {
   const [linked] = useState(() => raceOf(query));
   const [form, setForm] = useState(linked?.form ?? FIRST_FORM);
   const { teams, scenario, seed, days } = form;
+  const ideas = useMemo(() => suggestions(players ?? []), [players]);
   const [busy, setBusy] = useState(false);
   const [watched, setWatched] = useState<readonly WorldName[]>([]);
   const [turn, setTurn] = useState(0);
@@ -69,7 +84,7 @@ export default function Race({ query }: { query: URLSearchParams }) {
   }, [moving, over, turn, longest]);
 
   const change = (part: Partial<typeof FIRST_FORM>): void => setForm((before) => ({ ...before, ...part }));
-  const start = async (): Promise<void> => {
+  const start = async ({ teams, scenario, seed, days }: Form = form): Promise<void> => {
     setBusy(true);
     const names: WorldName[] = [];
     for (const [index, team] of teams.entries()) {
@@ -184,10 +199,32 @@ export default function Race({ query }: { query: URLSearchParams }) {
           </button>
         </div>
       </Panel>
-      {lanes.length === 0 && (
-        <p className="empty">
-          {linked ? 'The race of this link is not being played here. Start plays it.' : 'Choose two or three teams and start.'}
-        </p>
+      {lanes.length === 0 && linked && <p className="empty">The race of this link is not being played here. Start plays it.</p>}
+      {lanes.length === 0 && !linked && ideas.length > 0 && (
+        <Panel title="Races to begin with" tools={<span className="small dim">or choose two or three teams above</span>}>
+          <ul className="ideas">
+            {ideas.map(({ title, why, form: wanted }) => (
+              <li key={title} className="stack">
+                <h3>{title}</h3>
+                <p className="small dim">{why}</p>
+                <p className="small">
+                  {wanted.scenario} · seed {wanted.seed} · {wanted.days} days
+                </p>
+                <button
+                  type="button"
+                  disabled={!canChange || busy}
+                  aria-label={`Run the race of ${title}`}
+                  onClick={() => {
+                    setForm(wanted);
+                    void start(wanted);
+                  }}
+                >
+                  Run this race
+                </button>
+              </li>
+            ))}
+          </ul>
+        </Panel>
       )}
       {lanes.length > 0 && (
         <>
