@@ -82,6 +82,10 @@ export const moved = ({ name, before, after, reason }: Move): string =>
   `${name}: ${before || 'arrives'} → ${after}${reason && ` (${REASONS[reason]})`}`;
 export const isLoss = ({ after }: Move): boolean => after === 'lost' || after === 'churned';
 
+/** The moves of one account up to frame `seq`, in order: how a deal came to be where it is. */
+export const journey = (frames: readonly Frame[], account: number, seq: number): { frame: Frame; move: Move }[] =>
+  frames.slice(0, seq + 1).flatMap((frame) => frame.moves.filter(({ id }) => id === account).map((move) => ({ frame, move })));
+
 /** Roles that a turn or night charged, with how much (negative). */
 export const penalties = (frame: Frame): [string, number][] =>
   Object.entries(frame.parts).flatMap(([role, line]) => ((line[PENALTY] ?? 0) < 0 ? [[role, line[PENALTY]!]] : []));

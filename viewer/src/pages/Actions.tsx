@@ -5,6 +5,9 @@ import { useFetched } from '../lib/fetching';
 import { percent, signed, words } from '../lib/format';
 import { Panel, RoleBadge } from '../ui/small';
 
+/** Percentage points; what rounds to none has no sign. */
+const change = (share: number): string => (Math.round(100 * share) === 0 ? '0' : signed(100 * share, 0));
+
 const HUES = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#7f88a6'];
 
 /** Every role's actions at once: one stacked column per iteration, and a table of the first and the last. */
@@ -88,7 +91,7 @@ function OfRole({ role, all }: { role: string; all: readonly ActionShare[] }) {
                 </th>
                 <td className="num">{percent(before)}</td>
                 <td className="num">{percent(after)}</td>
-                <td className={`num ${after === before ? 'dim' : ''}`}>{signed(100 * (after - before), 0)} pp</td>
+                <td className={`num ${after === before ? 'dim' : ''}`}>{change(after - before)} pp</td>
               </tr>
             );
           })}

@@ -1,12 +1,13 @@
 // The company in numbers at the turn where the timeline stands.
 import { useDeferredValue, useEffect, useMemo, useState } from 'react';
-import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
+import { get, type Kpis, type MemoryView } from '../api/client';
 import { dollars, fixed, percent, whole } from '../lib/format';
 import { ROLES } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { current, setRole, useStore } from '../lib/store';
 import { boardColumns, cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
 import { Feed } from '../ui/Feed';
+import { Journey, Payers } from '../ui/Moments';
 import { PartMeanings } from '../ui/Reasons';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
@@ -44,7 +45,7 @@ export function Dashboard() {
       <div className="grid dash">
         <div className="stack">
           <Rewards world={world} seq={seq} />
-          <Pipeline accounts={world.accounts[seq] ?? []} frame={world.frames[seq]} />
+          <Pipeline world={world} seq={seq} />
           <Product world={world} seq={seq} />
         </div>
         <div className="stack">
@@ -91,6 +92,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
   const parts = useStore((state) => state.config?.parts) ?? [];
   const meanings = useStore((state) => state.config?.part_meanings) ?? {};
   const chosen = useStore((state) => state.role);
+  const [cell, setCell] = useState<{ role: string; part: number } | null>(null);
   const sums = useMemo(
     () =>
       cumulative(
@@ -132,9 +134,18 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
                   {lanes.map((lane, index) => (
                     <td key={parts[index]}>
                       <span className="cell">
-                        <span className="num small">
+                        <button
+                          type="button"
+                          className="figure num small"
+                          aria-label={`${role.title}, ${parts[index]}: what paid it`}
+                          aria-pressed={cell?.role === role.id && cell.part === index}
+                          disabled={!lane[seq]}
+                          onClick={() =>
+                            setCell(cell?.role === role.id && cell.part === index ? null : { role: role.id, part: index })
+                          }
+                        >
                           <Pay value={lane[seq] ?? 0} digits={1} />
-                        </span>
+                        </button>
                         <Sparkline
                           values={lane}
                           at={seq}
@@ -156,12 +167,16 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
           </tbody>
         </table>
       </Scroll>
+      {cell && <Payers world={world} seq={seq} role={cell.role} part={cell.part} name={parts[cell.part] ?? ''} />}
       <PartMeanings brief />
     </Panel>
   );
 }
 
-function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Frame }) {
+function Pipeline({ world, seq }: { world: World; seq: number }) {
+  const accounts = world.accounts[seq] ?? [];
+  const frame = world.frames[seq]!;
+  const [open, setOpen] = useState<number | null>(null);
   const fresh = new Set(frame.moves.map((move) => move.id));
   const gone = frame.moves.filter(isLoss);
   return (
@@ -195,7 +210,15 @@ function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Fr
               <div className="deals">
                 {here.slice(0, SHOWN_DEALS).map((account) => (
                   <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
-                    <b>{account.name}</b>
+                    <button
+                      type="button"
+                      className="figure"
+                      aria-pressed={open === account.id}
+                      aria-label={`Journey of ${account.name}`}
+                      onClick={() => setOpen(open === account.id ? null : account.id)}
+                    >
+                      <b>{account.name}</b>
+                    </button>
                     <span className="dim">
                       {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
                       <br />
@@ -211,6 +234,7 @@ function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Fr
           );
         })}
       </div>
+      {open !== null && <Journey world={world} seq={seq} account={open} />}
     </Panel>
   );
 }

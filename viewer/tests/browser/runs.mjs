@@ -23,7 +23,14 @@ await run(async (open) => {
   await table.getByRole('columnheader', { name: 'minus first' }).waitFor();
   const { office } = await api('runs/first/differences');
   await becomes(async () => (await table.getByRole('row', { name: /office/ }).innerText()).includes(office.text), true);
-  assert.match(await table.getByRole('row', { name: /office/ }).getByRole('cell').last().innerText(), /^better\s+\+/);
+  assert.match(
+    await table
+      .getByRole('row', { name: /office/ })
+      .getByRole('cell')
+      .last()
+      .innerText(),
+    /^better\s+\+/,
+  );
   assert.equal(await table.getByRole('row', { name: /claw/ }).getByRole('cell').last().innerText(), '–');
   assert.equal(await table.getByRole('row', { name: /first/ }).getByRole('cell').last().innerText(), 'baseline');
   await page.getByRole('combobox', { name: 'baseline' }).selectOption({ label: 'none' });
