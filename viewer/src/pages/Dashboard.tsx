@@ -274,7 +274,7 @@ function Product({ world, seq }: { world: World; seq: number }) {
         {floor && (
           <dl className="facts">
             <dt>Focus</dt>
-            <dd>{floor.focus ? `${floor.focus}, ${floor.focus_left} days left` : 'none'}</dd>
+            <dd>{floor.focus ? `${floor.focus}, ${floor.focus_left} day${floor.focus_left === 1 ? '' : 's'} left` : 'none'}</dd>
             <dt>Directive</dt>
             <dd>{floor.directive || 'none'}</dd>
             <dt>Blocked</dt>

@@ -1,7 +1,7 @@
 // The office: a stage in 2D or 3D, and next to it the selected person. What the canvas shows also stands in the text.
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { compact, dollars, fixed, percent } from '../lib/format';
-import { NIGHT, titleOf } from '../lib/roles';
+import { NIGHT, titleOf, turnOf } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
 import { atWork, clock, current, setPhoto, setRole, setStage, toggleFollowActor, useStore } from '../lib/store';
@@ -307,9 +307,6 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
     </Panel>
   );
 }
-
-/** Whose turn comes next, in words. */
-const turnOf = (waiting: string): string => (waiting ? `${titleOf(waiting)}’s turn` : 'the episode is over');
 
 const BEAT_MS = 200;
 

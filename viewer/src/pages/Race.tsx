@@ -27,6 +27,7 @@ import { bake, H, ITEMS, W } from '../office/layout';
 import { Motion } from '../office/motion';
 import { character, CH, CW, FRAMES, furniture, mk, T } from '../office/pix';
 import { Plot, type Line } from '../ui/Plot';
+import { Ideas } from '../ui/Ideas';
 import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge } from '../ui/small';
 
@@ -201,30 +202,14 @@ export default function Race({ query }: { query: URLSearchParams }) {
       </Panel>
       {lanes.length === 0 && linked && <p className="empty">The race of this link is not being played here. Start plays it.</p>}
       {lanes.length === 0 && !linked && ideas.length > 0 && (
-        <Panel title="Races to begin with" tools={<span className="small dim">or choose two or three teams above</span>}>
-          <ul className="ideas">
-            {ideas.map(({ title, why, form: wanted }) => (
-              <li key={title} className="stack">
-                <h3>{title}</h3>
-                <p className="small dim">{why}</p>
-                <p className="small">
-                  {wanted.scenario} · seed {wanted.seed} · {wanted.days} days
-                </p>
-                <button
-                  type="button"
-                  disabled={!canChange || busy}
-                  aria-label={`Run the race of ${title}`}
-                  onClick={() => {
-                    setForm(wanted);
-                    void start(wanted);
-                  }}
-                >
-                  Run this race
-                </button>
-              </li>
-            ))}
-          </ul>
-        </Panel>
+        <Ideas
+          ideas={ideas}
+          disabled={!canChange || busy}
+          run={(wanted) => {
+            setForm(wanted);
+            void start(wanted);
+          }}
+        />
       )}
       {lanes.length > 0 && (
         <>

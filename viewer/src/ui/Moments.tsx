@@ -1,5 +1,6 @@
 // From a figure of the dashboard to the moments that made it: the turns and nights behind a reward, and the way of a deal.
 import { useMemo } from 'react';
+import type { Frame } from '../api/client';
 import { payers } from '../lib/reasons';
 import { NIGHT, titleOf } from '../lib/roles';
 import { seek } from '../lib/store';
@@ -43,6 +44,10 @@ export function Payers({
   );
 }
 
+/** Who moved a deal, and by what. */
+const author = (frame: Frame): string =>
+  frame.actor === NIGHT ? 'overnight' : frame.actor ? `${titleOf(frame.actor)}: ${deed(frame)}` : 'a customer from the start';
+
 /** How a deal came to be where it is. */
 export function Journey({ world, seq, account }: { world: World; seq: number; account: number }) {
   const all = useMemo(() => journey(world.frames, account, seq), [world.frames, account, seq]);
@@ -55,10 +60,10 @@ export function Journey({ world, seq, account }: { world: World; seq: number; ac
         {all.map(({ frame, move }) => (
           <li key={frame.seq}>
             <button type="button" onClick={() => seek(frame.seq)}>
-              Day {frame.day + 1}
+              {frame.actor ? `Day ${frame.day + 1}` : 'Day 0'}
             </button>
             <span>{moved(move)}</span>
-            <span className="dim">{frame.actor === NIGHT ? 'overnight' : `${titleOf(frame.actor)}: ${deed(frame)}`}</span>
+            <span className="dim">{author(frame)}</span>
           </li>
         ))}
       </ol>

@@ -32,7 +32,11 @@ const starred = async () => {
   if (named('slow')) await api('runs/slow/notes', { tags: ['lower rate'], note: '', star: true });
 };
 const opened = async (page) => {
-  await page.getByRole('button', { name: /^Journey of / }).last().click();
+  await page.getByText(`· ${win.turn + 1}/`).waitFor();
+  await page
+    .getByRole('button', { name: /^Journey of / })
+    .last()
+    .click();
   await page.locator('.board').evaluate((one) => one.closest('.panel').scrollIntoView());
 };
 const tried = async (page) => {

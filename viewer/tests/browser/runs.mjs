@@ -56,6 +56,10 @@ await run(async (open) => {
   });
   await page.reload();
   await page.getByText('the one to show').waitFor();
+  // A phone has room for little, and a run's name is part of it.
+  const narrow = await open('/runs', { width: 390, height: 844 });
+  for (const { name } of rows) assert.ok(await narrow.getByRole('link', { name, exact: true }).first().isVisible(), name);
+  await narrow.context().close();
   // The first telling group opens whole.
   await page.locator('.telling a').first().click();
   await page.getByRole('heading', { level: 1 }).waitFor();
