@@ -85,7 +85,8 @@ await run(async (open) => {
       });
       if (hash.startsWith('/office')) await page.locator('.stage[data-ready=true] canvas').waitFor();
       await page.waitForLoadState('networkidle');
-      await page.waitForTimeout(1500);
+      // Without a GPU the first frame of the office in 3D takes long.
+      await page.waitForTimeout(stage === '3d' ? 25_000 : 1500);
       await act?.(page);
       await page.waitForTimeout(500);
       await page.screenshot({ path: join(folder, `${name}${narrow ? '-phone' : ''}.png`) });
