@@ -47,7 +47,7 @@ def address(runs: Path) -> Iterator[str]:
     office_run(runs)
     claw_run(runs, isolated=True)
     comparison(runs)
-    kept_comparison(runs, "office")
+    kept_comparison(runs, "office", others={"random": "first"})
     long_run(runs)
     with served(runs) as url:
         yield url

@@ -29,6 +29,17 @@ def test_a_row_says_how_a_run_was_left_and_what_came_of_it(client: TestClient, r
     assert (row["outcome"]["metric"], row["outcome"]["comparison"]) == ("company_value", "kept")
 
 
+def test_a_run_is_compared_with_a_baseline_only_where_both_were_played(client: TestClient, runs: Path):
+    assert client.get("/api/runs/first/differences").json() == {}
+    kept_comparison(runs, "first", others={"start": "warm"})
+    assert client.get("/api/runs/first/differences").json() == {
+        "warm": {
+            "word": "worse", "text": "-65,349 [-82,859, -48,944]", "metric": "company_value", "tasks": 20, "comparison": "kept",
+        }
+    }  # fmt: skip
+    assert client.get("/api/runs/warm/differences").status_code == 404, "it is in the comparison and has no record here"
+
+
 def test_the_overview_is_the_verdict_and_the_groups_that_show_most(client: TestClient, runs: Path):
     before = client.get("/api/runs/first/overview").json()
     assert (before["verdict"], before["comparison"]) == (None, "")

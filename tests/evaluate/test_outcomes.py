@@ -92,8 +92,31 @@ def test_comparisons_of_earlier_versions_name_a_run_as_a_team(tmp_path: Path):
     assert found.comparison == "old"
 
 
+def test_runs_are_subtracted_only_where_both_played_the_same_tasks(tmp_path: Path):
+    outcomes = Outcomes(tmp_path)
+    assert outcomes.differences("warm") == {}
+    keep(tmp_path, "old", 100, runs={"grpo": "trained", "start": "warm"}, start="start")
+    keep(tmp_path, "other", 200, runs={"grpo": "elsewhere"}, start="start")
+    found = outcomes.differences("warm")
+    assert found.keys() == {"trained"}, "elsewhere was compared with a start that is no run"
+    one = found["trained"]
+    (kept,) = [
+        row
+        for row in KEPT["differences"]
+        if (row["first"], row["second"], row["metric"], row["stratum"]) == ("grpo", "start", "company_value", "all")
+    ]
+    assert (one.estimate.mean, one.estimate.low, one.estimate.n) == (kept["mean"], kept["low"], 20)
+    assert (one.metric, one.comparison) == ("company_value", "old")
+    (turned,) = outcomes.differences("trained").values()
+    assert (turned.estimate.mean, turned.estimate.high) == (-kept["mean"], -kept["low"])
+    # Of several comparisons the newest counts.
+    keep(tmp_path, "new", 300, runs={"grpo": "trained", "start": "warm"}, start="start")
+    assert outcomes.differences("warm")["trained"].comparison == "new"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"means": [{}]}', "\x00"])
 def test_a_broken_comparison_is_passed_over(tmp_path: Path, text: str):
     (tmp_path / COMPARISONS).mkdir()
     (tmp_path / COMPARISONS / "broken.json").write_text(text, encoding="utf-8")
     assert Outcomes(tmp_path).of("grpo", None) is None
+    assert Outcomes(tmp_path).differences("grpo") == {}

@@ -59,7 +59,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['Space', 'play or pause'],
   ['← →', 'turn before, turn after'],
   ['Shift ← →', 'a day back, a day on'],
-  ['Home End', 'founding, newest turn'],
+  ['Home End', 'day 0, newest turn'],
   ['[ ]', 'jump to the previous or next stop of the chosen kind'],
   ['1 – 7', 'choose a role, which stays chosen'],
   ['f', 'in the office: follow who acts, or stay'],

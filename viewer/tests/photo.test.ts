@@ -30,6 +30,6 @@ describe('the caption of a picture', () => {
       when: 'Day 2, night',
       what: 'The day is over',
     });
-    expect(captionOf(frame(0, { kpis, actor: '', turn: -1 })).what).toBe('The company is founded');
+    expect(captionOf(frame(0, { kpis, actor: '', turn: -1 })).what).toBe('The company starts');
   });
 });

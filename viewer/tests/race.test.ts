@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Seats, WorldName } from '../src/api/client';
-import { chartKey, FIRST_FORM, formOf, racing, SEATED, settled } from '../src/lib/race';
+import { chartKey, FIRST_FORM, formOf, racing, SEATED, settled, suggestions } from '../src/lib/race';
 import { extend, type World } from '../src/lib/world';
 import { frame } from './frames';
 
@@ -56,4 +56,26 @@ describe('the form', () => {
     expect(formOf(running)).toEqual({ teams: ['heuristic', 'expert', ''], scenario: 'churn', seed: '1007', days: '12' });
   });
   it('begins with two teams where none runs', () => expect(formOf([])).toEqual(FIRST_FORM));
+});
+
+describe('suggested races', () => {
+  const scripted = ['expert', 'heuristic', 'random', 'do-nothing'].map((name) => ({
+    name,
+    kind: 'scripted' as const,
+    ready: true,
+  }));
+  const teams = (players: Parameters<typeof suggestions>[0]) => suggestions(players).map(({ form }) => form.teams);
+  it('are of players who can be seated', () => {
+    expect(teams(scripted)).toHaveLength(3);
+    expect(teams(scripted.slice(0, 2))).toEqual([['heuristic', 'expert', '']]);
+    expect(teams([])).toEqual([]);
+  });
+  it('begin with a trained team, which is no base and not one that lacks something', () => {
+    const model = (name: string, ready = true) => ({ name, kind: 'model' as const, ready });
+    expect(teams([...scripted, model('base'), model('base:x'), model('gone', false), model('mine')])[0]).toEqual([
+      'mine',
+      'heuristic',
+      'random',
+    ]);
+  });
 });

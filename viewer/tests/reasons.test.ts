@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Frame, Reason } from '../src/api/client';
-import { concerned, dayChange, digest, extreme, shares, told } from '../src/lib/reasons';
+import { concerned, dayChange, digest, extreme, payers, shares, told } from '../src/lib/reasons';
 import { frame } from './frames';
 
 const because = (text: string, amounts: Reason['amounts'], account = -1): Reason => ({ cause: 'deal', text, account, amounts });
@@ -59,5 +59,21 @@ describe('days', () => {
     expect(extreme(frames.slice(0, 1), 1)).toBeUndefined();
     expect(concerned(frames[2]!)).toBe('sales');
     expect(concerned(frame(1, { actor: 'dev' }))).toBe('dev');
+  });
+});
+
+describe('what paid a part', () => {
+  const paidTo = (seq: number, amount: number): Frame =>
+    night(seq, {
+      parts: { sales: [amount, 0, 0, 0, 0, 0] },
+      reasons: [wages, because(`of ${seq}`, { sales: [amount, 9, 0, 0, 0, 0] })],
+    });
+  it('is up to the moment that is shown, the largest first, with the reason of that part', () => {
+    const frames = [frame(0), paidTo(1, -1), paidTo(2, 0), paidTo(3, -3), paidTo(4, 2), paidTo(5, 50)];
+    expect(payers(frames, 'sales', 0, 4, 2).map(({ frame: { seq }, amount, text }) => [seq, amount, text])).toEqual([
+      [3, -3, 'of 3'],
+      [4, 2, 'of 4'],
+    ]);
+    expect(payers(frames, 'ceo', 0, 4, 2)).toEqual([]);
   });
 });

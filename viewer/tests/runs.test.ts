@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RunInfo } from '../src/api/client';
-import { found, listed, modelName, refused, tagsOf } from '../src/lib/runs';
+import { baselineOf, found, listed, modelName, newestJudged, NO_BASELINE, refused, tagsOf } from '../src/lib/runs';
 
 const run = (name: string, more: Partial<RunInfo> = {}): RunInfo => ({
   name,
@@ -50,6 +50,21 @@ describe('the list of runs', () => {
     expect(names('outcome')).toEqual(['old', 'r9', 'r2', 'r10']);
     expect(names('seconds')).toEqual(['old', 'r9', 'r2', 'r10']);
     expect(names('iteration').at(-1)).toBe('r2');
+  });
+  it('has the baseline of its address, or the only starred run', () => {
+    const starred = (name: string) => run(name, { notes: { tags: [], note: '', star: true } });
+    const one = [run('a'), starred('b'), run('c')];
+    expect(baselineOf(one, '')).toBe('b');
+    expect(baselineOf(one, 'c')).toBe('c');
+    expect(baselineOf(one, NO_BASELINE)).toBe('');
+    expect(baselineOf(one, 'gone')).toBe('');
+    expect(baselineOf([starred('a'), starred('b')], '')).toBe('');
+  });
+  it('names the run that began last among those with an outcome', () => {
+    const at = (name: string, created_at: string, word = '') => run(name, { created_at, outcome: word ? outcome(word) : null });
+    const runs = [at('a', '2026-11-30T10', 'worse'), at('b', '2026-11-30T12', 'better'), at('c', '2026-11-30T13')];
+    expect(newestJudged(runs)?.name).toBe('b');
+    expect(newestJudged([run('d')])).toBeUndefined();
   });
   it('says before it asks what would be refused', () => {
     expect(refused(['a', 'x'.repeat(40)], 'n'.repeat(4000))).toBe('');

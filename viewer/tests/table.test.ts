@@ -46,8 +46,9 @@ test('what was typed finds legal replies: those that begin with it come first', 
   expect(matching(legal, 'x')).toEqual([]);
 });
 
-test('the heading says who is asked, or how the episode ended', () => {
+test('the heading says whose turn it is, or how the episode ended', () => {
   const over = { asked: null, error: '', stop: 'done' } as TableView;
+  expect(standing({ asked: { role: 'buyer' } } as TableView)).toBe('Turn of buyer');
   expect(standing(over)).toBe('The episode is over');
   expect(standing({ ...over, stop: 'max_turns' })).toBe('The episode is over: no turns are left');
   expect(standing({ ...over, stop: 'error', error: 'step raised ValueError' })).toBe('The episode failed');

@@ -1,6 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import type { Frame, Frames, Seats } from '../src/api/client';
-import { cumulative, deed, extend, frameOf, lastFrame, moved, paid, penalties, perTurn, stops } from '../src/lib/world';
+import {
+  boardColumns,
+  cumulative,
+  deed,
+  extend,
+  frameOf,
+  journey,
+  lastFrame,
+  moved,
+  paid,
+  penalties,
+  perTurn,
+  stops,
+} from '../src/lib/world';
 import { frame } from './frames';
 
 const seats = { world: 'live', epoch: 0, length: 0, seats: {}, days: 1 } as unknown as Seats;
@@ -83,7 +96,7 @@ describe('nights', () => {
     expect(paid(night(15))).toBe(-5.5);
     expect(paid(frame(1, { rewards: { sales: 2, ceo: 1 } }))).toBe(2);
     expect(deed(night(15))).toBe('overnight');
-    expect(deed(frame(1, { valid: false }))).toBe('unusable reply');
+    expect(deed(frame(1, { valid: false }))).toBe('invalid reply');
   });
   it('hold the penalties that a jump finds', () => {
     const frames = [frame(0), frame(1), night(2), frame(3)];
@@ -106,4 +119,31 @@ it('sums reward parts up to each frame', () => {
   expect([...sums.sales![0]!]).toEqual([0, 1, 1, 0.5]);
   expect([...sums.sales![1]!]).toEqual([0, 2, 2, 2]);
   expect([...sums.dev![0]!]).toEqual([0, 0, 0, 0]);
+});
+
+describe('deals', () => {
+  const move = (id: number, before: string, after: string) => ({
+    id,
+    name: `a${id}`,
+    before,
+    after,
+    price: 700,
+    reason: '' as const,
+  });
+  it('have the way up to the moment that is shown', () => {
+    const frames = [
+      frame(0),
+      frame(1, { moves: [move(7, '', 'lead'), move(8, '', 'lead')] }),
+      frame(2, { moves: [move(7, 'lead', 'qualified')] }),
+      frame(3, { moves: [move(7, 'qualified', 'lost')] }),
+    ];
+    expect(journey(frames, 7, 2).map(({ frame: { seq }, move: { after } }) => [seq, after])).toEqual([
+      [1, 'lead'],
+      [2, 'qualified'],
+    ]);
+    expect(journey(frames, 9, 3)).toEqual([]);
+  });
+  it('stand in columns that are narrow without any and wide with many', () => {
+    expect(boardColumns([0, 1, 9])).toBe('30px minmax(112px, 1fr) minmax(112px, 2fr)');
+  });
 });

@@ -13,11 +13,12 @@ from onthejob.api.changed_files import Changes
 from onthejob.api.comparisons import findings_view
 from onthejob.api.recorded_frames import branch_terms, episode_frames, rules_of, traces
 from onthejob.api.recorded_rows import action_of, episode_row, episode_turn, finite, group_row, groups_of, safe, whole
-from onthejob.api.run_rows import Runs
+from onthejob.api.run_rows import Runs, against_view
 from onthejob.api.schema_office import Frames
 from onthejob.api.schema_runs import (
     ActionShare,
     AdvantageRule,
+    AgainstView,
     BranchTerms,
     ChangedFiles,
     EpisodeRow,
@@ -92,6 +93,13 @@ def routes(runs: Runs, changes: Changes | None = None) -> APIRouter:
             comparison="" if found is None else found.comparison,
             telling=_telling(rows),
         )
+
+    @api.get("/{name}/differences")
+    def differences(name: str) -> dict[str, AgainstView]:
+        """Run -> its paired difference from this one; runs that were never compared with it on the same tasks have none."""
+        with runs.open(name, skip_damaged=True):
+            found = runs.outcomes.differences(name)
+        return {run: against_view(one) for run, one in found.items()}
 
     @api.post("/{name}/notes")
     def write_notes(name: str, asked: NotesAsk) -> NotesView:

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onthejob.api.schema_runs import NotesAsk, NotesView, OutcomeView, RunRow
+from onthejob.api.schema_runs import AgainstView, NotesAsk, NotesView, OutcomeView, RunRow
 from onthejob.api.tokens import Tokens, model_of
 from onthejob.errors import RecordError
 from onthejob.evaluate.findings import About
-from onthejob.evaluate.outcomes import Outcomes, RunOutcome
+from onthejob.evaluate.outcomes import Outcomes, RunDifference, RunOutcome
+from onthejob.evaluate.verdict import signed, verdict
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.record.database import FILE
 from onthejob.record.listing import short_ref
@@ -94,6 +95,17 @@ def outcome_view(found: RunOutcome) -> OutcomeView:
         against=line.subject,
         text=line.text,
         metric=found.findings.metric,
+        comparison=found.comparison,
+    )
+
+
+def against_view(found: RunDifference) -> AgainstView:
+    """A paired difference in words."""
+    return AgainstView(
+        word=verdict(found.estimate),
+        text=signed(found.estimate),
+        metric=found.metric,
+        tasks=found.estimate.n,
         comparison=found.comparison,
     )
 

@@ -24,6 +24,19 @@ class OutcomeView(Sent):
     """Name of the comparison that it is of; empty for the run's own evaluations while it was trained."""
 
 
+class AgainstView(Sent):
+    """How far a run is from the chosen baseline, on the same tasks."""
+
+    word: str
+    """As in `FindingLine`."""
+    text: str
+    """The paired difference with its interval, run minus baseline."""
+    metric: str
+    tasks: int
+    comparison: str
+    """Name of the comparison in which both took part."""
+
+
 class NotesView(Sent):
     """What people wrote about a run."""
 

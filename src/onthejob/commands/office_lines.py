@@ -69,7 +69,7 @@ class OfficeLines:
 def did(action: Action | None) -> str:
     """An action in one line."""
     if action is None:
-        return "unusable reply"
+        return "invalid reply"
     words = [action.action_type, action.target, *map(str, action.parameters.values())]
     said = f'to {action.message_to}: "{action.message}"' if action.message_to else ""
     return " ".join(word for word in (*words, said) if word)

@@ -191,7 +191,7 @@ class Screen:
         if not people:
             self.terminal.say(f"\n{_read(request)}")
         said = completion.text.strip()
-        reply = said if step.valid else f"{said!r} (unusable)"
+        reply = said if step.valid else f"{said!r} (invalid)"
         rest = {role: reward for role, reward in step.rewards.items() if role != request.actor and reward and not people}
         paid = "".join(f"  | {role} {reward:+.2f}" for role, reward in rest.items())
         self.terminal.say(f"{live.turn:4d} {request.actor:<10} {step.rewards.get(request.actor, 0.0):+7.2f}  {reply}{paid}")

@@ -4,6 +4,7 @@ import type { components } from './schema';
 
 type Schemas = components['schemas'];
 export type Account = Schemas['AccountView'];
+export type AgainstView = Schemas['AgainstView'];
 export type Base = Schemas['Base'];
 export type Branches = Schemas['Branches'];
 export type BranchTrace = Schemas['BranchTrace'];

@@ -242,6 +242,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/differences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Differences
+         * @description Run -> its paired difference from this one; runs that were never compared with it on the same tasks have none.
+         */
+        get: operations["differences_api_runs__name__differences_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/drift": {
         parameters: {
             query?: never;
@@ -691,6 +711,22 @@ export interface components {
             scale: string;
             /** Shrink */
             shrink: boolean;
+        };
+        /**
+         * AgainstView
+         * @description How far a run is from the chosen baseline, on the same tasks.
+         */
+        AgainstView: {
+            /** Comparison */
+            comparison: string;
+            /** Metric */
+            metric: string;
+            /** Tasks */
+            tasks: number;
+            /** Text */
+            text: string;
+            /** Word */
+            word: string;
         };
         /**
          * Base
@@ -3093,6 +3129,75 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Traces"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    differences_api_runs__name__differences_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: components["schemas"]["AgainstView"];
+                    };
                 };
             };
             /** @description Bad Request */

@@ -41,6 +41,13 @@ export function replyTitle(text: string): string {
   }
 }
 
+/** The button that plays the first `count` replies: of `legal` actions, or of a player (null). */
+export const trying = (count: number, legal: number | null): string =>
+  legal === null ? `Try ${count} replies` : count < legal ? `Try ${count} of ${legal} actions` : `Try all ${legal} actions`;
+
+/** A text up to its first full stop. */
+export const firstSentence = (text: string): string => /^.*?\.(?=\s|$)/.exec(text)?.[0] ?? text;
+
 /** Significant digits without an exponent where one can do without. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';

@@ -15,7 +15,7 @@ const ENDS = new Set(['won', 'lost', 'churned']);
 export function captionOf(frame: Frame): Caption {
   const value = dollars(frame.kpis.value);
   if (!frame.actor)
-    return { when: `Day ${frame.day + 1}`, what: frame.turn < 0 ? 'The company is founded' : 'The record begins', value };
+    return { when: `Day ${frame.day + 1}`, what: frame.turn < 0 ? 'The company starts' : 'The record begins', value };
   const ended = frame.moves.find(({ after }) => ENDS.has(after));
   const night = frame.actor === NIGHT;
   const what = ended ? moved(ended) : night ? 'The day is over' : `${titleOf(frame.actor)}: ${deed(frame)}`;

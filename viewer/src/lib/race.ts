@@ -1,5 +1,5 @@
 // What the race page decides from its worlds: what its form begins with, when its charts are stale, and when it is over.
-import type { Seats, WorldName } from '../api/client';
+import type { PlayerInfo, Seats, WorldName } from '../api/client';
 import { whenIn, type When } from './address';
 import { ROLES } from './roles';
 import type { Query } from './route';
@@ -16,6 +16,45 @@ export interface Form {
   days: string;
 }
 export const FIRST_FORM: Form = { teams: ['heuristic', 'expert', NOBODY], scenario: 'baseline', seed: '1000', days: '30' };
+
+export interface Suggestion {
+  title: string;
+  /** What it shows. */
+  why: string;
+  form: Form;
+}
+
+/** Races worth a first look, of the players that can be seated: a trained team among them where there is one. */
+export function suggestions(players: readonly Pick<PlayerInfo, 'name' | 'kind' | 'ready'>[]): Suggestion[] {
+  const ready = players.filter((player) => player.ready);
+  const has = (name: string): boolean => ready.some((player) => player.name === name);
+  const trained = ready.find(({ kind, name }) => kind === 'model' && !/^base(:|$)/.test(name))?.name;
+  const all: (Suggestion | null)[] = [
+    trained
+      ? {
+          title: `${trained}, heuristic and random`,
+          why: 'What training bought: the trained team between rules of thumb and any legal action.',
+          form: { teams: [trained, 'heuristic', 'random'], scenario: 'baseline', seed: '1000', days: '30' },
+        }
+      : null,
+    {
+      title: 'heuristic and expert',
+      why: 'The same company under rules of thumb and under the best scripted player: how much play can change.',
+      form: { teams: ['heuristic', 'expert', NOBODY], scenario: 'baseline', seed: '1000', days: '30' },
+    },
+    {
+      title: 'random, heuristic and expert · churn',
+      why: 'Customers leave early here. Who keeps them is ahead after ten days.',
+      form: { teams: ['random', 'heuristic', 'expert'], scenario: 'churn', seed: '1001', days: '30' },
+    },
+    {
+      title: 'do-nothing and random · five days',
+      why: 'Is acting at random better than not acting at all? A short one.',
+      form: { teams: ['do-nothing', 'random', NOBODY], scenario: 'baseline', seed: '1002', days: '5' },
+    },
+  ];
+  return all.filter((one) => one !== null).filter(({ form }) => form.teams.filter(Boolean).every(has));
+}
 
 /** The company of a task of the office, by its name; null for tasks of other environments. */
 export function companyOf(task: string): Omit<Form, 'teams'> | null {

@@ -44,6 +44,26 @@ export function told(frame: Pick<Frame, 'reasons' | 'actor'>, most: number): Sha
     .slice(0, most);
 }
 
+/** The frames up to `seq` that paid or charged `role` most in one part, with their largest reason. */
+export function payers(frames: readonly Frame[], role: string, part: number, seq: number, most: number): Payer[] {
+  return frames
+    .slice(1, seq + 1)
+    .map((frame) => {
+      const of = ({ amounts }: Reason): number => amounts[role]?.[part] ?? 0;
+      const [first] = frame.reasons.filter((reason) => of(reason) !== 0).sort((a, b) => Math.abs(of(b)) - Math.abs(of(a)));
+      return { frame, amount: frame.parts[role]?.[part] ?? 0, text: first?.text ?? '' };
+    })
+    .filter(({ amount }) => amount !== 0)
+    .sort((a, b) => Math.abs(b.amount) - Math.abs(a.amount))
+    .slice(0, most);
+}
+
+export interface Payer {
+  frame: Frame;
+  amount: number;
+  text: string;
+}
+
 /** A day up to a frame: how the company's value changed, and what moved the team's reward most in that direction. */
 export interface Digest {
   day: number;

@@ -68,4 +68,6 @@ export function colorOf(role: string): string {
 /** Give these roles their colours by name, before a page meets them in any other order. */
 export const meet = (roles: readonly string[]): void => [...roles].sort().forEach(colorOf);
 export const titleOf = (role: string): string => badge(role)?.title ?? role;
+/** Whose turn comes next, in words. */
+export const turnOf = (waiting: string): string => (waiting ? `${titleOf(waiting)}’s turn` : 'the episode is over');
 export const glyphOf = (role: string): string => badge(role)?.glyph ?? '›';

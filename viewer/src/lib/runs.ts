@@ -40,6 +40,21 @@ export function listed(runs: readonly RunInfo[], search: string, order: Order, t
     );
 }
 
+/** Stands in the address for no baseline, where a starred run would be one. */
+export const NO_BASELINE = '-';
+
+/** The run that others are compared with: the one that the address names, else the only starred one; empty for none. */
+export function baselineOf(runs: readonly RunInfo[], asked: string): string {
+  if (asked === NO_BASELINE) return '';
+  if (asked) return runs.some(({ name }) => name === asked) ? asked : '';
+  const starred = runs.filter(({ notes }) => notes.star);
+  return starred.length === 1 ? starred[0]!.name : '';
+}
+
+/** The run that began last among those of which an outcome is known. */
+export const newestJudged = (runs: readonly RunInfo[]): RunInfo | undefined =>
+  runs.filter(({ outcome }) => outcome).sort((a, b) => text(b.created_at ?? '', a.created_at ?? ''))[0];
+
 /** Tags of a text in which they are separated by commas, each once. */
 export const tagsOf = (text: string): string[] => [
   ...new Set(

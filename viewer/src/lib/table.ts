@@ -5,7 +5,7 @@ export const HUMAN = 'human';
 /** Legal replies that are buttons; more of them are a list to search. */
 export const MOST_BUTTONS = 24;
 
-/** Who sits where at first: the person takes the first role, the usual player the rest; without one the person takes them all. */
+/** The players at first: the person takes the first role, the usual player the rest; without one the person takes them all. */
 export function firstSeats(env: EnvView): Record<string, string> {
   return Object.fromEntries(env.roles.map((role, index) => [role, index === 0 ? HUMAN : env.partner || HUMAN]));
 }
@@ -18,7 +18,7 @@ export function payments(turn: TurnPlayed): [string, number][] {
 
 /** What the person is to do, or how it ended, in words. */
 export function standing(table: TableView): string {
-  if (table.asked) return `${table.asked.role} is asked`;
+  if (table.asked) return `Turn of ${table.asked.role}`;
   if (table.error) return 'The episode failed';
   return table.stop === 'max_turns' ? 'The episode is over: no turns are left' : 'The episode is over';
 }

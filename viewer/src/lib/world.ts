@@ -61,8 +61,13 @@ export const paid = ({ actor, rewards }: Pick<Frame, 'actor' | 'rewards'>): numb
 /** What was done in a turn, in words. */
 export function deed({ actor, valid, action, target }: Pick<Frame, 'actor' | 'valid' | 'action' | 'target'>): string {
   if (actor === NIGHT) return 'overnight';
-  return valid ? `${words(action)} ${target}`.trim() : 'unusable reply';
+  return valid ? `${words(action)} ${target}`.trim() : 'invalid reply';
 }
+
+/** Widths of the columns of deals: a stage without any is as narrow as its name, one with many has room for two in a row. */
+export const boardColumns = (counts: readonly number[]): string =>
+  counts.map((count) => (count ? `minmax(112px, ${count > MANY_DEALS ? 2 : 1}fr)` : '30px')).join(' ');
+const MANY_DEALS = 3;
 
 const REASONS: Record<Move['reason'], string> = {
   '': '',
@@ -76,6 +81,10 @@ const REASONS: Record<Move['reason'], string> = {
 export const moved = ({ name, before, after, reason }: Move): string =>
   `${name}: ${before || 'arrives'} → ${after}${reason && ` (${REASONS[reason]})`}`;
 export const isLoss = ({ after }: Move): boolean => after === 'lost' || after === 'churned';
+
+/** The moves of one account up to frame `seq`, in order: how a deal came to be where it is. */
+export const journey = (frames: readonly Frame[], account: number, seq: number): { frame: Frame; move: Move }[] =>
+  frames.slice(0, seq + 1).flatMap((frame) => frame.moves.filter(({ id }) => id === account).map((move) => ({ frame, move })));
 
 /** Roles that a turn or night charged, with how much (negative). */
 export const penalties = (frame: Frame): [string, number][] =>

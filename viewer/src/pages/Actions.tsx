@@ -1,18 +1,35 @@
 // How the choice of actions changes while a role is trained.
-import { useMemo, useState } from 'react';
+import { useMemo } from 'react';
 import { type ActionShare, type RunView } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { percent, signed, words } from '../lib/format';
-import { titleOf } from '../lib/roles';
-import { Panel } from '../ui/small';
+import { Panel, RoleBadge } from '../ui/small';
+
+/** Percentage points; what rounds to none has no sign. */
+const change = (share: number): string => (Math.round(100 * share) === 0 ? '0' : signed(100 * share, 0));
 
 const HUES = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#7f88a6'];
 
-/** One stacked column per iteration, and a table of the first and the last. */
+/** Every role's actions at once: one stacked column per iteration, and a table of the first and the last. */
 export function Actions({ name, run }: { name: string; run: RunView }) {
-  const [role, setRole] = useState(run.actors[0] ?? '');
-  const { value, error } = useFetched<ActionShare[]>(`runs/${encodeURIComponent(name)}/drift`, { actor: role });
-  const mine = useMemo(() => (value ?? []).filter((one) => one.actor === role), [value, role]);
+  const { value, error } = useFetched<ActionShare[]>(`runs/${encodeURIComponent(name)}/drift`);
+  const shown = run.actors.filter((role) => value?.some(({ actor }) => actor === role));
+  return (
+    <>
+      <h2 className="sr">Which actions are sampled</h2>
+      {error && <p className="bad">{error}</p>}
+      {!shown.length && !error && <p className="empty">{value ? 'No branch groups are recorded.' : 'Loading…'}</p>}
+      <div className="actions">
+        {shown.map((role) => (
+          <OfRole key={role} role={role} all={value ?? []} />
+        ))}
+      </div>
+    </>
+  );
+}
+
+function OfRole({ role, all }: { role: string; all: readonly ActionShare[] }) {
+  const mine = useMemo(() => all.filter((one) => one.actor === role), [all, role]);
   const iterations = [...new Set(mine.map((one) => one.iteration))];
   const totals = new Map<string, number>();
   for (const one of mine) totals.set(one.action, (totals.get(one.action) ?? 0) + one.share);
@@ -23,80 +40,63 @@ export function Actions({ name, run }: { name: string; run: RunView }) {
   const first = iterations[0];
   const last = iterations.at(-1);
   return (
-    <Panel
-      title="Which actions are sampled"
-      tools={
-        <span className="rolebar" role="group" aria-label="Role">
-          {run.actors.map((one) => (
-            <button type="button" key={one} aria-pressed={one === role} onClick={() => setRole(one)}>
-              {titleOf(one)}
-            </button>
-          ))}
-        </span>
-      }
-    >
-      {error && <p className="bad">{error}</p>}
-      {!mine.length && <p className="empty">{value ? 'No branch groups of this role are recorded.' : 'Loading…'}</p>}
-      {mine.length > 0 && (
-        <>
-          <svg
-            viewBox={`0 0 ${iterations.length} 100`}
-            preserveAspectRatio="none"
-            style={{ width: '100%', height: 220, display: 'block' }}
-            role="img"
-            aria-label={`Shares of actions of ${role} over ${iterations.length} iterations; the table below has the first and the last`}
-          >
-            {iterations.map((iteration, column) => {
-              let at = 0;
-              return actions.map((action) => {
-                const height = 100 * (share.get(`${iteration} ${action}`) ?? 0);
-                const y = at;
-                at += height;
-                return height ? (
-                  <rect key={`${iteration} ${action}`} x={column + 0.04} width={0.92} y={y} height={height} fill={color(action)}>
-                    <title>{`iteration ${iteration}: ${action} ${percent(height / 100)}`}</title>
-                  </rect>
-                ) : null;
-              });
-            })}
-          </svg>
-          <table className="shares" style={{ marginTop: 10 }}>
-            <thead>
-              <tr>
-                <th scope="col">action</th>
-                <th scope="col" className="num">
-                  iteration {first}
+    <Panel title={<RoleBadge role={role} />}>
+      <svg
+        viewBox={`0 0 ${iterations.length} 100`}
+        preserveAspectRatio="none"
+        style={{ width: '100%', height: 130, display: 'block' }}
+        role="img"
+        aria-label={`Shares of actions of ${role} over ${iterations.length} iterations; the table below has the first and the last`}
+      >
+        {iterations.map((iteration, column) => {
+          let at = 0;
+          return actions.map((action) => {
+            const height = 100 * (share.get(`${iteration} ${action}`) ?? 0);
+            const y = at;
+            at += height;
+            return height ? (
+              <rect key={`${iteration} ${action}`} x={column + 0.04} width={0.92} y={y} height={height} fill={color(action)}>
+                <title>{`iteration ${iteration}: ${action} ${percent(height / 100)}`}</title>
+              </rect>
+            ) : null;
+          });
+        })}
+      </svg>
+      <table className="shares" style={{ marginTop: 10 }}>
+        <thead>
+          <tr>
+            <th scope="col">action</th>
+            <th scope="col" className="num">
+              iteration {first}
+            </th>
+            <th scope="col" className="num">
+              iteration {last}
+            </th>
+            <th scope="col" className="num">
+              change
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {actions.map((action) => {
+            const before = share.get(`${first} ${action}`) ?? 0;
+            const after = share.get(`${last} ${action}`) ?? 0;
+            return (
+              <tr key={action}>
+                <th scope="row">
+                  <span className="legend inline">
+                    <i style={{ background: color(action) }} />
+                    {words(action)}
+                  </span>
                 </th>
-                <th scope="col" className="num">
-                  iteration {last}
-                </th>
-                <th scope="col" className="num">
-                  change
-                </th>
+                <td className="num">{percent(before)}</td>
+                <td className="num">{percent(after)}</td>
+                <td className={`num ${after === before ? 'dim' : ''}`}>{change(after - before)} pp</td>
               </tr>
-            </thead>
-            <tbody>
-              {actions.map((action) => {
-                const before = share.get(`${first} ${action}`) ?? 0;
-                const after = share.get(`${last} ${action}`) ?? 0;
-                return (
-                  <tr key={action}>
-                    <th scope="row">
-                      <span className="legend inline">
-                        <i style={{ background: color(action) }} />
-                        {words(action)}
-                      </span>
-                    </th>
-                    <td className="num">{percent(before)}</td>
-                    <td className="num">{percent(after)}</td>
-                    <td className={`num ${after === before ? 'dim' : ''}`}>{signed(100 * (after - before), 0)} pp</td>
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
-        </>
-      )}
+            );
+          })}
+        </tbody>
+      </table>
     </Panel>
   );
 }

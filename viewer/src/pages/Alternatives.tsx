@@ -2,7 +2,8 @@
 import { useMemo, useState } from 'react';
 import { post, type Branches, type Frame, type PlayerInfo, type PromptView, type Suggestions } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, replyTitle, signed } from '../lib/format';
+import { dollars, fixed, replyTitle, signed, trying } from '../lib/format';
+import { titleOf } from '../lib/roles';
 import { act, useStore } from '../lib/store';
 import { perTurn } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
@@ -89,18 +90,18 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
             onClick={() => void run()}
             disabled={!canChange || busy || !asked || (source === 'legal' && !view?.asked)}
           >
-            {busy ? 'Playing…' : 'Branch'}
+            {busy ? 'Playing…' : trying(count, source === 'legal' && view ? view.legal.length : null)}
           </button>
         </div>
         {source === 'legal' && view && !view.asked && asked && (
-          <p className="small dim">It is {asked}&apos;s turn: choose that role above.</p>
+          <p className="small dim">It is {titleOf(asked)}’s turn: choose that role above.</p>
         )}
         {result && (
           <>
             <p className="small dim">
-              {result.role} at seq {result.seq}: {result.replies.length} replies, {result.worlds.length} worlds, {result.turns}{' '}
-              turns on with the heuristic in all seats. Lines: company value, mean over worlds. Bars: what was gained, best to
-              worst.
+              {titleOf(result.role)}: {result.replies.length} replies, each played in {result.worlds.length} worlds and continued
+              for {result.turns} turns by the heuristic in all seats. Lines: company value, mean over worlds. Bars: the gain, best
+              reply first.
             </p>
             <Ghosts
               label="Company value"
@@ -113,7 +114,7 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
                 strong: place === 0,
               }))}
             />
-            <Scroll label="Branches" max={380}>
+            <Scroll label="Branches, best first" max={380}>
               <ol className="bars">
                 {ranked.map(({ reply, index, times }, place) => (
                   <li key={index}>
@@ -121,7 +122,7 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
                       <span className="mono ellipsis" title={reply.text}>
                         <i className="swatch" style={{ background: GHOST_COLORS[place] ?? 'transparent' }} />
                         {replyTitle(reply.text)} {times > 1 && <span className="tag">×{times}</span>}{' '}
-                        {!reply.valid && <span className="tag bad">unusable</span>}
+                        {!reply.valid && <span className="tag bad">invalid</span>}
                       </span>
                       <span className="nowrap">
                         {dollars(reply.mean)}{' '}

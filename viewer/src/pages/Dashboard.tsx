@@ -1,12 +1,14 @@
 // The company in numbers at the turn where the timeline stands.
 import { useDeferredValue, useEffect, useMemo, useState } from 'react';
-import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
+import { get, type Kpis, type MemoryView } from '../api/client';
 import { dollars, fixed, percent, whole } from '../lib/format';
 import { ROLES } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { current, setRole, useStore } from '../lib/store';
-import { cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
+import { boardColumns, cumulative, FRAMES_PER_DAY, isLoss, moved, type World } from '../lib/world';
 import { Feed } from '../ui/Feed';
+import { Journey, Payers } from '../ui/Moments';
+import { PartMeanings } from '../ui/Reasons';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
 interface Kpi {
@@ -43,7 +45,7 @@ export function Dashboard() {
       <div className="grid dash">
         <div className="stack">
           <Rewards world={world} seq={seq} />
-          <Pipeline accounts={world.accounts[seq] ?? []} frame={world.frames[seq]} />
+          <Pipeline world={world} seq={seq} />
           <Product world={world} seq={seq} />
         </div>
         <div className="stack">
@@ -90,6 +92,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
   const parts = useStore((state) => state.config?.parts) ?? [];
   const meanings = useStore((state) => state.config?.part_meanings) ?? {};
   const chosen = useStore((state) => state.role);
+  const [cell, setCell] = useState<{ role: string; part: number } | null>(null);
   const sums = useMemo(
     () =>
       cumulative(
@@ -131,9 +134,18 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
                   {lanes.map((lane, index) => (
                     <td key={parts[index]}>
                       <span className="cell">
-                        <span className="num small">
+                        <button
+                          type="button"
+                          className="figure num small"
+                          aria-label={`${role.title}, ${parts[index]}: what paid it`}
+                          aria-pressed={cell?.role === role.id && cell.part === index}
+                          disabled={!lane[seq]}
+                          onClick={() =>
+                            setCell(cell?.role === role.id && cell.part === index ? null : { role: role.id, part: index })
+                          }
+                        >
                           <Pay value={lane[seq] ?? 0} digits={1} />
-                        </span>
+                        </button>
                         <Sparkline
                           values={lane}
                           at={seq}
@@ -155,11 +167,16 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
           </tbody>
         </table>
       </Scroll>
+      {cell && <Payers world={world} seq={seq} role={cell.role} part={cell.part} name={parts[cell.part] ?? ''} />}
+      <PartMeanings brief />
     </Panel>
   );
 }
 
-function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Frame }) {
+function Pipeline({ world, seq }: { world: World; seq: number }) {
+  const accounts = world.accounts[seq] ?? [];
+  const frame = world.frames[seq]!;
+  const [open, setOpen] = useState<number | null>(null);
   const fresh = new Set(frame.moves.map((move) => move.id));
   const gone = frame.moves.filter(isLoss);
   return (
@@ -176,31 +193,48 @@ function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Fr
           {moved(move)}, {dollars(move.price)}/mo
         </p>
       ))}
-      <div className="board" role="region" aria-label="Deals by stage" tabIndex={0}>
+      <div
+        className="board"
+        role="region"
+        aria-label="Deals by stage"
+        tabIndex={0}
+        style={{ gridTemplateColumns: boardColumns(STAGES.map((stage) => accounts.filter((one) => one.stage === stage).length)) }}
+      >
         {STAGES.map((stage) => {
           const here = accounts.filter((account) => account.stage === stage).sort((a, b) => b.price - a.price);
           return (
-            <section key={stage} aria-label={stage}>
+            <section key={stage} aria-label={stage} className={here.length ? '' : 'none'}>
               <h3>
                 {stage === 'won' ? 'customer' : stage} <span>{here.length}</span>
               </h3>
-              {here.slice(0, SHOWN_DEALS).map((account) => (
-                <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
-                  <b>{account.name}</b>
-                  <span className="dim">
-                    {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
-                    <br />
-                    {dollars(account.price)}/mo
-                    {stage === 'won' && <> · {percent(account.satisfaction)}</>}
-                    {stage !== 'won' && account.objections > 0 && <> · {account.objections} obj.</>}
-                  </span>
-                </div>
-              ))}
+              <div className="deals">
+                {here.slice(0, SHOWN_DEALS).map((account) => (
+                  <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
+                    <button
+                      type="button"
+                      className="figure"
+                      aria-pressed={open === account.id}
+                      aria-label={`Journey of ${account.name}`}
+                      onClick={() => setOpen(open === account.id ? null : account.id)}
+                    >
+                      <b>{account.name}</b>
+                    </button>
+                    <span className="dim">
+                      {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
+                      <br />
+                      {dollars(account.price)}/mo
+                      {stage === 'won' && <> · {percent(account.satisfaction)}</>}
+                      {stage !== 'won' && account.objections > 0 && <> · {account.objections} obj.</>}
+                    </span>
+                  </div>
+                ))}
+              </div>
               {here.length > SHOWN_DEALS && <p className="small dim">and {here.length - SHOWN_DEALS} more</p>}
             </section>
           );
         })}
       </div>
+      {open !== null && <Journey world={world} seq={seq} account={open} />}
     </Panel>
   );
 }
@@ -240,7 +274,7 @@ function Product({ world, seq }: { world: World; seq: number }) {
         {floor && (
           <dl className="facts">
             <dt>Focus</dt>
-            <dd>{floor.focus ? `${floor.focus}, ${floor.focus_left} days left` : 'none'}</dd>
+            <dd>{floor.focus ? `${floor.focus}, ${floor.focus_left} day${floor.focus_left === 1 ? '' : 's'} left` : 'none'}</dd>
             <dt>Directive</dt>
             <dd>{floor.directive || 'none'}</dd>
             <dt>Blocked</dt>

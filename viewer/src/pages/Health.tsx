@@ -1,24 +1,56 @@
-// The sicknesses of GRPO at a glance: dead groups, drift from the start, clipping, and a sampler that is not the trainer.
+// The sicknesses of GRPO at a glance: groups without signal, drift from the start, clipping, and a sampler that is not the trainer.
 import { useEffect, useMemo, useRef } from 'react';
 import { type RunView, type Series } from '../api/client';
 import { compact } from '../lib/format';
 import { worstOf } from '../lib/curves';
 import { useStore } from '../lib/store';
-import { Panel } from '../ui/small';
+import { Meanings, Panel } from '../ui/small';
 
 interface Strip {
   metric: string;
   label: string;
+  /** What it is, with its unit. */
+  meaning: string;
   tone: string;
   /** Value at which the colour is full. */
   full: number;
 }
 const STRIPS: readonly Strip[] = [
-  { metric: 'frac_reward_zero_std', label: 'dead groups', tone: '#f0686f', full: 1 },
-  { metric: 'kl', label: 'KL to start', tone: '#f2b84b', full: 0.5 },
-  { metric: 'clip_ratio/region_mean', label: 'clipped', tone: '#b48cf0', full: 0.2 },
-  { metric: 'sampling/kl', label: 'mismatch', tone: '#5aa2f0', full: 0.02 },
-  { metric: 'skipped', label: 'skipped', tone: '#ee6fa3', full: 1 },
+  {
+    metric: 'frac_reward_zero_std',
+    label: 'no signal',
+    meaning: 'share of groups whose replies are all worth the same: they teach nothing',
+    tone: '#f0686f',
+    full: 1,
+  },
+  {
+    metric: 'kl',
+    label: 'drift',
+    meaning: 'KL divergence from the start of training, nats per token',
+    tone: '#f2b84b',
+    full: 0.5,
+  },
+  {
+    metric: 'clip_ratio/region_mean',
+    label: 'clipped',
+    meaning: 'share of tokens whose step was cut because the policy had moved too far',
+    tone: '#b48cf0',
+    full: 0.2,
+  },
+  {
+    metric: 'sampling/kl',
+    label: 'sampler off',
+    meaning: 'KL divergence of the sampler from the trainer on the same tokens, nats per token',
+    tone: '#5aa2f0',
+    full: 0.02,
+  },
+  {
+    metric: 'skipped',
+    label: 'skipped',
+    meaning: '1 where an update was not taken, because a number was not finite',
+    tone: '#ee6fa3',
+    full: 1,
+  },
 ];
 
 /** No canvas is wider than some 30,000 pixels, and no screen shows as many. */
@@ -33,6 +65,7 @@ export function Health({ metrics, run }: { metrics: Map<string, Series[]>; run: 
           <HealthLine key={strip.metric} strip={strip} series={metrics.get(strip.metric) ?? []} iterations={run.iterations} />
         ))}
       </div>
+      <Meanings of={STRIPS.map(({ label, meaning }) => [label, meaning])} />
     </Panel>
   );
 }
@@ -73,7 +106,7 @@ function HealthLine({ strip, series, iterations }: { strip: Strip; series: reado
   const text = `${strip.label}: newest ${compact(known.at(-1))}, highest ${compact(high)}`;
   return (
     <div className="line small">
-      <span className="dim" title={strip.metric}>
+      <span className="dim" title={`${strip.metric}: ${strip.meaning}`}>
         {strip.label} <b>{compact(known.at(-1))}</b>
       </span>
       <canvas ref={canvas} role="img" aria-label={text} title={text} style={{ imageRendering: 'pixelated' }} />

@@ -50,15 +50,17 @@ export function ComparisonPanels({
   metric,
   featured,
   change,
+  fold = false,
 }: {
   value: ComparisonView;
   metric: string;
   featured: string;
   change: (next: Record<string, string>) => void;
+  /** Only the differences are open. */
+  fold?: boolean;
 }) {
-  return (
+  const rest = (
     <>
-      <Differences value={value} metric={metric} featured={featured} choose={(team) => change({ team })} />
       <Panel
         title="What the teams reached"
         tools={<Choice label="metric" value={metric} options={value.metrics} onChange={(chosen) => change({ metric: chosen })} />}
@@ -74,6 +76,19 @@ export function ComparisonPanels({
       </Panel>
       <Tests value={value} />
       <Means value={value} featured={featured} />
+    </>
+  );
+  return (
+    <>
+      <Differences value={value} metric={metric} featured={featured} choose={(team) => change({ team })} />
+      {fold ? (
+        <details className="fold">
+          <summary>What the teams reached, and all metrics</summary>
+          <div className="stack">{rest}</div>
+        </details>
+      ) : (
+        rest
+      )}
     </>
   );
 }

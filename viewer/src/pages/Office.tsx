@@ -1,7 +1,7 @@
 // The office: a stage in 2D or 3D, and next to it the selected person. What the canvas shows also stands in the text.
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { compact, dollars, fixed, percent } from '../lib/format';
-import { NIGHT, ROLE, titleOf } from '../lib/roles';
+import { NIGHT, titleOf, turnOf } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
 import { atWork, clock, current, setPhoto, setRole, setStage, toggleFollowActor, useStore } from '../lib/store';
@@ -12,7 +12,7 @@ import { Motion } from '../office/motion';
 import type { Stage, StageHost } from '../office/stage';
 import { Panel, Pay, RoleBadge, Sparkline, Waited } from '../ui/small';
 import { Feed } from '../ui/Feed';
-import { Reasons } from '../ui/Reasons';
+import { PartMeanings, Reasons } from '../ui/Reasons';
 import { Tour } from '../ui/Tour';
 import { describe } from '../ui/Timeline';
 
@@ -249,12 +249,12 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
           <dt>Now</dt>
           <dd>
             {now?.waiting === role
-              ? 'is asked'
+              ? 'next to act'
               : now?.actor === role
                 ? 'has just acted'
                 : now?.waiting === NIGHT
                   ? 'the day is over'
-                  : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
+                  : turnOf(now?.waiting ?? '')}
             {floor?.blockers[role] !== undefined && <span className="bad"> · blocked</span>}
             {floor?.directive === role && <span className="good"> · CEO directive</span>}
           </dd>
@@ -295,6 +295,7 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
         ) : (
           <p className="dim small">Has not acted yet.</p>
         )}
+        <PartMeanings />
         {!isExport && (
           <p className="row small">
             <a href={link(['play'])}>prompt and actions</a>

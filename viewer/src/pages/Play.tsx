@@ -237,7 +237,7 @@ function Conversation({ table }: { table: TableView }) {
                 <span className="row">
                   <RoleBadge role={turn.role} plain />{' '}
                   <span className="small dim">{turn.player === HUMAN ? 'you' : turn.player}</span>
-                  {!turn.valid && <span className="tag bad">unusable</span>}
+                  {!turn.valid && <span className="tag bad">invalid</span>}
                 </span>
                 <span className="row small">
                   {payments(turn).map(([role, amount]) => (

@@ -18,7 +18,7 @@ import { ROLES } from '../lib/roles';
 import { act, seek, showLive, useStore } from '../lib/store';
 import { deed, paid, type World } from '../lib/world';
 import { ModelList, PlayerOptions } from '../ui/Players';
-import { Reasons } from '../ui/Reasons';
+import { PartMeanings, Reasons } from '../ui/Reasons';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
 
@@ -122,7 +122,7 @@ export default function Playground() {
             </button>
           ))}
         </div>
-        {over && <p className="empty">The episode ended here: no role is asked any more.</p>}
+        {over && <p className="empty">The episode ended here: no role has another turn.</p>}
         {problem && !over && <p className="bad">{problem}</p>}
         {shown && <Sections view={shown} />}
       </Panel>
@@ -164,7 +164,7 @@ function Table({ world }: { world: World }) {
     setBusy('');
   };
   return (
-    <Panel title="Who sits where" tools={<span className="small dim">from the next reply on</span>}>
+    <Panel title="Team" tools={<span className="small dim">changes apply from the next reply on</span>}>
       <div className="seatgrid">
         {SEATED.map((role) => (
           <div key={role} style={{ display: 'contents' }}>
@@ -222,7 +222,7 @@ function Table({ world }: { world: World }) {
           </p>
           <div className="row">
             <button type="submit" className="primary" disabled={!isModelName(spec)}>
-              Seat it
+              Add to the team
             </button>
             <button type="button" onClick={() => setAsking('')}>
               Cancel
@@ -341,7 +341,7 @@ function Founding({ world }: { world: World }) {
           </select>
         </label>
         <button type="button" onClick={() => void found()} disabled={!canChange || !usable || busy}>
-          Found it
+          Start this company
         </button>
         {busy && customer !== SCRIPT && <p className="small dim">Loading… a model takes a while the first time.</p>}
       </div>
@@ -431,24 +431,24 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
           disabled={!canChange || world.frames.length < 2}
           onClick={() => void act(post<'undo', Seats>('undo', {}))}
         >
-          ↶ take back
+          ↶ Undo
         </button>
       }
     >
       <div className="stack">
         {!seated && (
           <button type="button" className="primary" onClick={sit} disabled={!canChange || Boolean(world.seats.done)}>
-            Take this seat
+            Play this role
           </button>
         )}
-        {!seated && world.seats.done && <p className="small dim">This episode is over. Found a new company to play.</p>}
+        {!seated && world.seats.done && <p className="small dim">This episode is over. Start a new company to play.</p>}
         {seated && !mine && (
           <p className="small dim">
             {world.seats.done
               ? 'The episode is over.'
               : newest
-                ? 'The others are playing; press space if they wait.'
-                : 'This is the past: go to the newest turn to play.'}
+                ? 'The other roles are playing; press Space if they have stopped.'
+                : 'This is an earlier turn: press End to play at the newest one.'}
           </p>
         )}
         <div className="row" style={{ alignItems: 'end' }}>
@@ -537,7 +537,7 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
   while (place > 0 && world.frames[place]?.actor !== role) place--;
   const frame = place > 0 ? world.frames[place] : undefined;
   return (
-    <Panel title="What the last turn paid" tools={frame && <span className="small dim">turn {frame.turn + 1}</span>}>
+    <Panel title="Reward of the last turn" tools={frame && <span className="small dim">turn {frame.turn + 1}</span>}>
       {!frame && <p className="dim small">This role has not acted yet.</p>}
       {frame && (
         <div className="stack" data-testid="outcome">
@@ -551,6 +551,7 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
           {!frame.changed && frame.valid && <p className="small dim">It changed nothing.</p>}
           <Waterfall parts={frame.parts[frame.actor] ?? []} names={parts} />
           <Reasons frame={frame} whose={frame.actor} />
+          <PartMeanings />
         </div>
       )}
     </Panel>

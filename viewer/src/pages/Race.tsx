@@ -5,7 +5,21 @@ import { useFetched } from '../lib/fetching';
 import { dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLES } from '../lib/roles';
 import { seqOf, whenOf } from '../lib/address';
-import { chartKey, FIRST_FORM, formOf, LANES, NOBODY, plays, queryOfRace, raceOf, racing, SEATED, settled } from '../lib/race';
+import {
+  chartKey,
+  FIRST_FORM,
+  formOf,
+  LANES,
+  NOBODY,
+  plays,
+  queryOfRace,
+  raceOf,
+  racing,
+  SEATED,
+  settled,
+  suggestions,
+  type Form,
+} from '../lib/race';
 import { settle } from '../lib/route';
 import { act, loadConfig, useStore, watch } from '../lib/store';
 import { deed, paid, perTurn, type World } from '../lib/world';
@@ -13,6 +27,7 @@ import { bake, H, ITEMS, W } from '../office/layout';
 import { Motion } from '../office/motion';
 import { character, CH, CW, FRAMES, furniture, mk, T } from '../office/pix';
 import { Plot, type Line } from '../ui/Plot';
+import { Ideas } from '../ui/Ideas';
 import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge } from '../ui/small';
 
@@ -31,6 +46,7 @@ export default function Race({ query }: { query: URLSearchParams }) {
   const [linked] = useState(() => raceOf(query));
   const [form, setForm] = useState(linked?.form ?? FIRST_FORM);
   const { teams, scenario, seed, days } = form;
+  const ideas = useMemo(() => suggestions(players ?? []), [players]);
   const [busy, setBusy] = useState(false);
   const [watched, setWatched] = useState<readonly WorldName[]>([]);
   const [turn, setTurn] = useState(0);
@@ -69,7 +85,7 @@ export default function Race({ query }: { query: URLSearchParams }) {
   }, [moving, over, turn, longest]);
 
   const change = (part: Partial<typeof FIRST_FORM>): void => setForm((before) => ({ ...before, ...part }));
-  const start = async (): Promise<void> => {
+  const start = async ({ teams, scenario, seed, days }: Form = form): Promise<void> => {
     setBusy(true);
     const names: WorldName[] = [];
     for (const [index, team] of teams.entries()) {
@@ -184,10 +200,16 @@ export default function Race({ query }: { query: URLSearchParams }) {
           </button>
         </div>
       </Panel>
-      {lanes.length === 0 && (
-        <p className="empty">
-          {linked ? 'The race of this link is not being played here. Start plays it.' : 'Choose two or three teams and start.'}
-        </p>
+      {lanes.length === 0 && linked && <p className="empty">The race of this link is not being played here. Start plays it.</p>}
+      {lanes.length === 0 && !linked && ideas.length > 0 && (
+        <Ideas
+          ideas={ideas}
+          disabled={!canChange || busy}
+          run={(wanted) => {
+            setForm(wanted);
+            void start(wanted);
+          }}
+        />
       )}
       {lanes.length > 0 && (
         <>

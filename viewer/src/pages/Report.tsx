@@ -31,23 +31,28 @@ export default function Report({ query }: { query: URLSearchParams }) {
         Intervals are 95 % bootstrap intervals that resample whole episodes; differences are paired, by state or by task. A result
         counts only when its interval excludes 0.
       </p>
-      {report.pictures.map((picture) => (
-        <Panel key={picture.title} title={picture.title} tools={<span className="small dim">{picture.unit}</span>}>
-          <Whiskers
-            zero
-            label={picture.title}
-            rows={picture.rows.map((row, index) => ({ ...row, color: COLORS[index % COLORS.length]! }))}
-          />
-        </Panel>
-      ))}
       {comparison && metric && (
         <ComparisonPanels
+          fold
           value={comparison}
           metric={metric}
           featured={featured}
           change={(next) => go(['report'], { metric, team: featured, ...next })}
         />
       )}
+      {report.pictures.map((picture, place) => (
+        // The first picture is the result where there is no comparison.
+        <details className="fold" key={picture.title} open={!comparison && place === 0}>
+          <summary>{picture.title}</summary>
+          <Panel title={picture.title} tools={<span className="small dim">{picture.unit}</span>}>
+            <Whiskers
+              zero
+              label={picture.title}
+              rows={picture.rows.map((row, index) => ({ ...row, color: COLORS[index % COLORS.length]! }))}
+            />
+          </Panel>
+        </details>
+      ))}
       {report.tables.map((table) => (
         <details className="fold" key={table.title}>
           <summary>{table.title}</summary>

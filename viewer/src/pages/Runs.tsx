@@ -1,15 +1,15 @@
 // All recorded runs, and some of them side by side: how they were configured differently, and what came of it.
 import { useMemo, useState } from 'react';
-import type { ComparisonInfo, NotesView, OutcomeView, RunInfo, RunView, Series } from '../api/client';
+import type { ComparisonInfo, AgainstView, NotesView, OutcomeView, OverviewView, RunInfo, RunView, Series } from '../api/client';
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { duration, whole } from '../lib/format';
 import { go, link } from '../lib/route';
 import { titleOf } from '../lib/roles';
-import { listed, modelName, ORDERS, type Order } from '../lib/runs';
+import { baselineOf, listed, modelName, newestJudged, NO_BASELINE, ORDERS, type Order } from '../lib/runs';
 import { Star, Tags } from '../ui/Notes';
 import { Plot, type Line } from '../ui/Plot';
 import { Choice, Panel, Scroll, Verification } from '../ui/small';
-import { Word } from '../ui/Verdict';
+import { Verdict, Word } from '../ui/Verdict';
 
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3'];
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
@@ -34,14 +34,21 @@ export default function Runs({ query }: { query: URLSearchParams }) {
   const search = query.get('find') ?? '';
   const order = ORDERS.find((one) => one === query.get('sort')) ?? 'name';
   const turned = query.get('turned') === '1';
+  const asked = query.get('baseline') ?? '';
   const change = (next: Record<string, string>): void =>
-    go(['runs'], { compare: chosen.join(','), find: search, sort: order, turned: turned ? '1' : '', ...next });
+    go(['runs'], { compare: chosen.join(','), find: search, sort: order, turned: turned ? '1' : '', baseline: asked, ...next });
   const toggle = (name: string): void => {
     const next = chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name].slice(-COLORS.length);
     change({ compare: next.join(',') });
   };
   const known = (runs ?? []).map((run) => ({ ...run, notes: written[run.name] ?? run.notes }));
   const rows = listed(known, search, order, turned);
+  const baseline = baselineOf(known, asked);
+  const { value: differences, loading: comparing } = useFetched<Record<string, AgainstView>>(
+    baseline ? `runs/${encodeURIComponent(baseline)}/differences` : null,
+    {},
+    GROWING_MS,
+  );
   return (
     <div className="stack">
       <h1 className="sr">Training</h1>
@@ -53,6 +60,14 @@ export default function Runs({ query }: { query: URLSearchParams }) {
               find
               <input type="search" value={search} onChange={(event) => change({ find: event.target.value })} />
             </label>
+            {known.length > 1 && (
+              <Choice
+                label="baseline"
+                value={baseline || NO_BASELINE}
+                options={[[NO_BASELINE, 'none'] as const, ...known.filter(({ error }) => !error).map(({ name }) => name)]}
+                onChange={(name) => change({ baseline: name })}
+              />
+            )}
             <span className="dim">tick up to four to compare them</span>
           </span>
         }
@@ -94,6 +109,7 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                       </button>
                     </th>
                   ))}
+                  {baseline && <th scope="col">minus {baseline}</th>}
                 </tr>
               </thead>
               <tbody>
@@ -130,20 +146,36 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                     <td>{!run.error && <span className={`tag ${STATUS[run.status] ?? ''}`}>{run.status}</span>}</td>
                     <td>{run.outcome ? <OutcomeCell outcome={run.outcome} /> : <span className="faint">–</span>}</td>
                     <td className="small mono">{run.env || '–'}</td>
-                    <td className="small" title={modelName(run.model)}>
+                    <td className="small" title={run.roles.join(', ')}>
                       {run.roles.length > 3 ? `${run.roles.length} roles` : run.roles.join(', ') || '–'}
+                      {run.model && <span className="dim model">{modelName(run.model)}</span>}
                     </td>
                     <td className="num nowrap">{duration(run.seconds)}</td>
                     <td className="num">{run.last_iteration ?? '–'}</td>
                     <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>
+                    {baseline && (
+                      <td>
+                        <Difference
+                          of={run.name}
+                          from={baseline}
+                          found={comparing ? undefined : (differences?.[run.name] ?? null)}
+                        />
+                      </td>
+                    )}
                   </tr>
                 ))}
               </tbody>
             </table>
           </Scroll>
         )}
+        {baseline && differences && !comparing && !Object.keys(differences).length && (
+          <p className="small dim">
+            No run was compared with {baseline} on the same tasks.{' '}
+            <code className="mono">onthejob compare {baseline} OTHER --name NAME</code> does it.
+          </p>
+        )}
       </Panel>
-      {chosen.length > 0 && <Comparison names={chosen} />}
+      {chosen.length > 0 ? <Comparison names={chosen} /> : <Newest run={newestJudged(known)?.name ?? ''} />}
       <Comparisons />
     </div>
   );
@@ -159,6 +191,47 @@ function OutcomeCell({ outcome }: { outcome: OutcomeView }) {
     <span className="small" title={`${outcome.metric}, ${outcome.comparison || 'evaluations while it was trained'}`}>
       <Word word={outcome.word} /> {outcome.comparison ? <a href={link(['comparisons', outcome.comparison])}>{said}</a> : said}
     </span>
+  );
+}
+
+/** A run less the baseline: only where both played the same tasks, since means over different tasks are not subtracted. */
+function Difference({ of, from, found }: { of: string; from: string; found: AgainstView | null | undefined }) {
+  if (of === from) return <span className="tag">baseline</span>;
+  if (found === undefined) return <span className="faint">…</span>;
+  if (found === null)
+    return (
+      <span className="faint" title={`Not compared with ${from} on the same tasks`}>
+        –
+      </span>
+    );
+  return (
+    <span className="small" title={`${found.metric}, paired over ${found.tasks} tasks of the comparison ${found.comparison}`}>
+      <Word word={found.word} /> <a href={link(['comparisons', found.comparison])}>{found.text}</a>
+    </span>
+  );
+}
+
+/** The verdict on the run that began last, while no runs are compared: the answer that most people come for. */
+function Newest({ run }: { run: string }) {
+  const { value, loading } = useFetched<OverviewView>(run ? `runs/${encodeURIComponent(run)}/overview` : null);
+  if (!run || loading || !value?.verdict) return null;
+  return (
+    <Verdict
+      value={value.verdict}
+      title={`Newest outcome: ${run}`}
+      note={
+        <>
+          {value.verdict.question} <a href={link(['runs', run])}>The run</a>
+          {value.comparison && (
+            <>
+              {' '}
+              and <a href={link(['comparisons', value.comparison])}>its comparison {value.comparison}</a>
+            </>
+          )}
+          .
+        </>
+      }
+    />
   );
 }
 

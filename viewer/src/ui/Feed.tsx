@@ -16,6 +16,14 @@ const PER_TURN = 3;
 const KINDS = ['all', 'talk', 'events', 'deals', 'rules'] as const;
 type Kind = (typeof KINDS)[number];
 
+const NONE: Record<Kind, string> = {
+  all: 'No turn yet.',
+  talk: 'No messages yet.',
+  events: 'No events yet.',
+  deals: 'No deals yet.',
+  rules: 'No rule has been broken yet.',
+};
+
 const HOLDS: Record<Kind, (frame: Frame) => boolean> = {
   all: () => true,
   talk: ({ talk }) => talk !== null,
@@ -56,7 +64,7 @@ export function Feed({ world, seq, limit = FEED, max = 430 }: { world: World; se
             </li>
           ))}
         </ol>
-        {!shown.length && <p className="empty">Nothing of this kind yet.</p>}
+        {!shown.length && <p className="empty">{NONE[kind]}</p>}
       </Scroll>
     </Panel>
   );

@@ -17,7 +17,11 @@ export function Star({ run, notes, wrote }: { run: string; notes: NotesView; wro
       className="star"
       aria-pressed={notes.star}
       aria-label={`${run} is a baseline`}
-      title={canChange ? 'Baseline: starred runs stand first' : 'Open the address that onthejob view printed to change this'}
+      title={
+        canChange
+          ? 'Baseline: starred runs stand first, and the only starred one is what the others are compared with'
+          : 'Open the address that onthejob view printed to change this'
+      }
       disabled={!canChange}
       onClick={() => void toggle()}
     >

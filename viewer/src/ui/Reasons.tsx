@@ -1,9 +1,9 @@
 // Why a turn or a night paid what it paid, in words, the largest first.
 import type { Frame } from '../api/client';
 import { LEAST, shares, type Share } from '../lib/reasons';
-import { signed } from '../lib/format';
+import { firstSentence, signed } from '../lib/format';
 import { useStore } from '../lib/store';
-import { Pay } from './small';
+import { Meanings, Pay } from './small';
 
 const GLYPHS: Record<string, string> = {
   deal: '◆',
@@ -40,6 +40,14 @@ export function Because({ share, named = false }: { share: Share; named?: boolea
       <Pay value={amount} />
     </li>
   );
+}
+
+/** The parts of a reward with their meanings: in one sentence each, or whole and folded. */
+export function PartMeanings({ brief = false }: { brief?: boolean }) {
+  const names = useStore((state) => state.config?.parts) ?? [];
+  const meanings = useStore((state) => state.config?.part_meanings) ?? {};
+  const said = names.map((name) => [name, brief ? firstSentence(meanings[name] ?? '') : (meanings[name] ?? '')] as const);
+  return <Meanings of={said} fold={brief ? undefined : 'What the parts of a reward mean'} />;
 }
 
 /** All that a frame paid to a role, or to the team where `whose` is the night; small shares are folded. */

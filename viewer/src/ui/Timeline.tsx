@@ -70,7 +70,7 @@ function HoverCard({ frame, at }: { frame: Frame; at: number }) {
 
 export function describe(frame: Frame | undefined): string {
   if (!frame) return 'no turn yet';
-  if (!frame.actor) return frame.turn < 0 ? 'The company is founded.' : `The record begins after turn ${frame.turn + 1}.`;
+  if (!frame.actor) return frame.turn < 0 ? 'The company starts.' : `The record begins after turn ${frame.turn + 1}.`;
   const reward = paid(frame).toFixed(2);
   if (frame.actor === NIGHT) {
     const gone = frame.moves.filter(isLoss).map(({ name, after }) => `${name} ${after}`);
@@ -256,7 +256,7 @@ export function Timeline() {
               ? `Day ${frame.day + 1} · ${frame.phase} · ${frame.turn + 1}/${(seats?.first ?? 0) + turns}`
               : frame && frame.turn >= 0
                 ? `Day ${frame.day + 1} · record begins`
-                : 'Founded'}
+                : 'Day 0'}
           </span>
           {frame?.actor && (
             <>

@@ -9,9 +9,9 @@ export function Word({ word }: { word: string }) {
   return <span className={`tag ${TONES[word] ?? ''}`}>{word}</span>;
 }
 
-export function Verdict({ value, note }: { value: FindingsView; note?: ReactNode }) {
+export function Verdict({ value, note, title }: { value: FindingsView; note?: ReactNode; title?: string }) {
   return (
-    <Panel title={value.question} tools={<Word word={value.answer} />}>
+    <Panel title={title ?? value.question} tools={<Word word={value.answer} />}>
       <div className="verdict">
         {note && <p className="small dim">{note}</p>}
         {Object.entries(value.headings).map(([part, heading]) => {

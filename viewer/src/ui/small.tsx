@@ -159,6 +159,27 @@ export function Panel({ title, tools, children, id }: { title: ReactNode; tools?
   );
 }
 
+/** Terms with their meanings, to be read without a pointer. `fold` is the line that opens them; without it they are open. */
+export function Meanings({ of, fold }: { of: readonly (readonly [string, string])[]; fold?: string }) {
+  const list = (
+    <dl className="meanings">
+      {of.map(([term, meaning]) => (
+        <div key={term}>
+          <dt>{term}</dt>
+          <dd>{meaning}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+  if (!fold) return list;
+  return (
+    <details className="small">
+      <summary className="dim">{fold}</summary>
+      {list}
+    </details>
+  );
+}
+
 /** A labelled select among a panel's tools; an option is its value, or its value and its text. */
 export function Choice<Value extends string | number>({
   label,

@@ -37,7 +37,7 @@ await run(async (open) => {
   assert.equal(await customer.inputValue(), 'script');
   const offered = await customer.locator('option').allTextContents();
   assert.ok(!offered.includes('heuristic'), offered.join());
-  await play.getByRole('button', { name: 'Found it' }).click();
+  await play.getByRole('button', { name: 'Start this company' }).click();
   await becomes(async () => (await api('config')).worlds[0].length, 1);
   assert.equal((await api('config')).worlds[0].seats.customer, undefined);
 });

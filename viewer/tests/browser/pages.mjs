@@ -1,5 +1,4 @@
-// Every page opens at both widths: no error, no request elsewhere, nothing wider than the window. PICTURES=FOLDER keeps pictures.
-import { join } from 'node:path';
+// Every page opens at both widths: no error, no request elsewhere, nothing wider than the window.
 import { address, api, assert, played, run } from './lib.mjs';
 
 await played();
@@ -29,7 +28,6 @@ const pages = [
   `/runs/claw/episode?${where(solved)}`,
   '/comparisons/matched',
 ];
-const pictures = process.env.PICTURES;
 await run(async (open) => {
   for (const hash of pages)
     for (const width of [1366, 390]) {
@@ -38,17 +36,6 @@ await run(async (open) => {
       const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.ok(over <= 0, `${hash} at ${width} px is ${over} px too wide`);
       assert.equal(await page.locator('[role=alert]').count(), 0, `${hash} shows a problem`);
-      if (pictures) {
-        // Curves and branches arrive after the page; the office needs a moment to draw itself.
-        await page.waitForLoadState('networkidle');
-        await page.waitForTimeout(1000);
-        const name = hash
-          .replace(/^\//, '')
-          .replace(/\?.*(compare|view)=(\w+)/, '-$2')
-          .replace(/\?.*/, '')
-          .replaceAll('/', '-');
-        await page.screenshot({ path: join(pictures, `${name}-${width}.png`) });
-      }
       await page.context().close();
     }
   // The first page is small: what comes before an engine is loaded.

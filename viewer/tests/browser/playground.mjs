@@ -18,10 +18,10 @@ await run(async (open) => {
   const shown = await page.getByTestId('outcome').locator('.waterfall b .pay').textContent();
   assert.equal(Number(shown.replace('−', '-')).toFixed(2), sum.toFixed(2));
 
-  await page.getByRole('button', { name: /take back/ }).click();
+  await page.getByRole('button', { name: /Undo/ }).click();
   await page.waitForFunction((length) => Number(document.querySelector('.timeline input').value) === length - 1, before);
 
-  await page.getByRole('button', { name: 'Branch' }).click();
+  await page.getByRole('button', { name: /^Try (all )?\d+/ }).click();
   await page.getByRole('region', { name: 'Branches' }).locator('li').nth(1).waitFor();
 
   await page.locator('#seat-dev').selectOption('expert');

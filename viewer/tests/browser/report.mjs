@@ -14,8 +14,14 @@ await page.getByRole('heading', { name: 'Toy report' }).waitFor();
 await page.getByRole('heading', { name: 'Is grpo better than sft?' }).waitFor();
 assert.match(await page.locator('.verdict').innerText(), /against sft\s+better\s+\+/);
 await page.getByRole('heading', { name: /^company_value: grpo against the others/ }).waitFor();
+// One plot is open; what it rests on is folded.
+assert.equal(await page.getByRole('region', { name: 'All metrics' }).count(), 0);
+await page.getByText('What the teams reached, and all metrics').click();
 assert.ok((await page.getByRole('region', { name: 'All metrics' }).getByRole('row').count()) > 3);
-await page.getByRole('heading', { name: 'Decision quality, greedy' }).waitFor();
+const quality = page.getByRole('heading', { name: 'Decision quality, greedy' });
+assert.equal(await quality.count(), 0);
+await page.locator('summary', { hasText: 'Decision quality, greedy' }).click();
+await quality.waitFor();
 await page.getByRole('link', { name: /^Run office/ }).click();
 await page.getByRole('heading', { name: /Training \/ office/ }).waitFor();
 await page.getByRole('heading', { name: 'Groups that show most' }).waitFor();

@@ -19,6 +19,22 @@ await run(async (open) => {
   await table.getByRole('button', { name: 'first is a baseline' }).click();
   await becomes(async () => (await table.getByRole('row').nth(1).innerText()).includes('first'), true);
   await becomes(async () => (await api('runs')).find((row) => row.name === 'first').notes.star, true);
+  // The only starred run is the baseline: a run shows its paired difference where one comparison had both, else nothing.
+  await table.getByRole('columnheader', { name: 'minus first' }).waitFor();
+  const { office } = await api('runs/first/differences');
+  await becomes(async () => (await table.getByRole('row', { name: /office/ }).innerText()).includes(office.text), true);
+  assert.match(
+    await table
+      .getByRole('row', { name: /office/ })
+      .getByRole('cell')
+      .last()
+      .innerText(),
+    /^better\s+\+/,
+  );
+  assert.equal(await table.getByRole('row', { name: /claw/ }).getByRole('cell').last().innerText(), '–');
+  assert.equal(await table.getByRole('row', { name: /first/ }).getByRole('cell').last().innerText(), 'baseline');
+  await page.getByRole('combobox', { name: 'baseline' }).selectOption({ label: 'none' });
+  await becomes(() => table.getByRole('columnheader', { name: 'minus first' }).count(), 0);
 
   await table.getByRole('link', { name: 'office', exact: true }).click();
   await page.getByRole('heading', { name: 'Did training help?' }).waitFor();
@@ -40,6 +56,10 @@ await run(async (open) => {
   });
   await page.reload();
   await page.getByText('the one to show').waitFor();
+  // A phone has room for little, and a run's name is part of it.
+  const narrow = await open('/runs', { width: 390, height: 844 });
+  for (const { name } of rows) assert.ok(await narrow.getByRole('link', { name, exact: true }).first().isVisible(), name);
+  await narrow.context().close();
   // The first telling group opens whole.
   await page.locator('.telling a').first().click();
   await page.getByRole('heading', { level: 1 }).waitFor();

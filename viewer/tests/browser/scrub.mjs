@@ -18,7 +18,7 @@ await run(async (open) => {
     value: dollars(frame.kpis.value),
     cash: dollars(frame.kpis.cash),
     customers: String(frame.kpis.customers),
-    turn: frame.turn < 0 ? 'The company is founded.' : described(frame)[0],
+    turn: frame.turn < 0 ? 'The company starts.' : described(frame)[0],
   }));
   const result = await page.evaluate(async (wanted) => {
     const slider = document.querySelector('.timeline input');

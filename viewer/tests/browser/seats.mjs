@@ -22,7 +22,7 @@ async function guess(open) {
   await page.getByLabel('reply as guesser').fill('a number');
   await page.getByRole('button', { name: 'Reply' }).click();
   await turns.nth(0).waitFor();
-  await turns.nth(0).getByText('unusable').waitFor();
+  await turns.nth(0).getByText('invalid').waitFor();
   await turns.nth(0).getByText('−0.20').waitFor();
   await asked.getByText('Not a number from 1 to 9.').waitFor();
   await taken(page, 'play-invalid');
