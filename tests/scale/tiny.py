@@ -3,8 +3,8 @@
     python tiny.py JSON
 
 JSON is a list of runs, each with `of`, `backend`, `workers` and, where wanted, `nodes`, `away`, `kill`, `signal`, `patience_s`,
-`seed`, `long`, `options`. Each one prints a line of JSON: the digests, the workers that were lost, why and after how long, and what
-listens where.
+`seed`, `long`, `options`. Each one prints a line of JSON: the digests, the workers that were lost, why and after how long, and
+what listens where.
 """
 
 from __future__ import annotations
