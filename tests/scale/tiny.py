@@ -329,7 +329,7 @@ class Killer(threading.Thread):
         return self._killed
 
     def run(self) -> None:
-        until = time.monotonic() + 120.0
+        until = time.monotonic() + 300.0
         begun_s = self._luck.uniform(0.0, 0.3)
         seen = 0.0
         while time.monotonic() < until:
