@@ -31,11 +31,11 @@ def test_a_prompt_that_cannot_fit_is_refused_before_the_model_is_loaded(call, sh
         ("train", "--roles", "hr", "--env.scenarios", "baseline", "--env.days", "1"),
     ):
         said = call(*words, *model, code=2)
-        assert "the model's context of 64 tokens leaves 0 for what a role is shown, besides a reply of up to 32" in said
+        assert "the model's context of 64 tokens leaves 0 for what a role is shown, besides a reply of up to 48" in said
         assert "state --env.prompt-budget" in said
     # Where the length of a prompt was stated, it is looked at.
     said = call("play", "office", "--team", "base", "--env.days", "1", "--env.prompt-budget", "900", *model, code=2)
-    assert "tokens; with a reply of up to 32 it exceeds the model's context of 64" in said
+    assert "tokens; with a reply of up to 48 it exceeds the model's context of 64" in said
     assert not Path("runs").exists()
 
 

@@ -1,4 +1,4 @@
-"""Invariants of the company: what must hold on every morning, whoever plays and whatever they write."""
+"""Invariants of the company: what must hold on every morning, with any players and whatever they write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """G3: no seat gains reward by an exploit while the company loses, in the scenario-tuned expert's team and among strangers.
 
-Honest work is the best that is known. Beside players that leave money on the table, an exploit may be paid for what it does
-better: in `viral` the general expert drops leads that it has qualified, which somebody who only ever hurries does not.
+Honest work is the best that is known. With players that leave money on the table, an exploit may be paid for what it does
+better: in `viral` the general expert drops leads that it has qualified, which a player that only ever hurries does not.
 
 Among random and exploiting partners the same is asked of the tuned expert's seat alone: in every scenario, and, as there are
 fewer seeds, of all scenarios together too.

@@ -36,9 +36,9 @@ class Counts:
     """Episodes per exploit, seat and scenario, at least 2 and at most `influence_seeds`."""
     partner_seeds: int = 10
     """Episodes per exploit, seat and scenario among random and exploiting partners, at least 1; three times as many with honest
-    work or nobody in the seat."""
+    work in the seat or an empty one."""
     oracle_seeds: int = 10
-    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; two minutes each. 0 leaves it out."""
+    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; two minutes each. 0 omits it."""
     windows: int = 6
     """Look-ahead windows per role and scenario."""
     states: int = 7
@@ -98,7 +98,7 @@ class Gate(Protocol):
 
 
 HOSTS = 3
-"""Episodes of honest work and of nobody among strangers, per episode of an exploit there: their differences are smaller."""
+"""Episodes of honest work and of an empty seat among strangers, per episode of an exploit: their differences are smaller."""
 MORE_SEEDS = frozenset({Kind.EXPERT, Kind.TUNED, Kind.ABLATION, Kind.MUTED})
 """Kinds of teams whose differences are small."""
 
@@ -106,7 +106,7 @@ MORE_SEEDS = frozenset({Kind.EXPERT, Kind.TUNED, Kind.ABLATION, Kind.MUTED})
 def matches(
     counts: Counts, table: TeamTable, names: Iterable[str], scenarios: Sequence[str] = (), seeds: int | None = None
 ) -> Iterable[Match]:
-    """Episodes of these teams in all scenarios (or those named); teams that the table does not have are left out."""
+    """Episodes of these teams in all scenarios (or those named); teams that the table does not have are skipped."""
     known = table()
     for scenario in scenarios or counts.scenarios:
         for name in names:

@@ -1,6 +1,6 @@
 """G4: every trained role matters: a role that does nothing costs the expert's team.
 
-What the tuned expert's work in the seat is worth among random and among exploiting partners is reported beside it. It decides
+What the tuned expert's work in the seat is worth among random and among exploiting partners is reported as well. It decides
 nothing: that player was tuned for colleagues who use what it provides, and money given to those who waste it is lost.
 """
 
@@ -41,7 +41,7 @@ class Influence:
         played = table.of(Kind.ABLATION)
         for role in SEATS:
             if f"expert-no-{role}" not in played:
-                findings.append(nothing(self.name, f"{role} was never left out", "% of value", needed))
+                findings.append(nothing(self.name, f"{role} was never omitted", "% of value", needed))
         for team in played:
             costs, overall = cost_of(table, table.one(Kind.EXPERT), team, statistics)
             held = sum(cost.mean >= self.least and cost.low > 0.0 for cost in costs.values())
@@ -59,15 +59,15 @@ class Influence:
         differences: list[float] = []
         strata: list[str] = []
         for scenario in table.scenarios:
-            good, none = table.values(scenario, _home(scenario, table) + place, f"nobody{place}")
+            good, none = table.values(scenario, _home(scenario, table) + place, f"absent{place}")
             if good:
                 worth[scenario] = statistics.paired(good, none)
                 differences += [x - y for x, y in zip(good, none, strict=True)]
                 strata += [scenario] * len(good)
         if len(differences) < 2:
-            return nothing(self.name, f"{role} was never left out among {strangers}", "$", "to be measured")
+            return nothing(self.name, f"{role} was never omitted among {strangers}", "$", "to be measured")
         each = ", ".join(f"{s} {w.mean:,.0f}{'*' if w.low > 0.0 else ''}" for s, w in worth.items())
-        what = f"{role} among {strangers}: tuned expert - nobody: {each}"
+        what = f"{role} among {strangers}: tuned expert - empty seat: {each}"
         interval = statistics.mean(differences, strata)
         return found(self.name, what, interval.mean, "$", interval=interval)
 

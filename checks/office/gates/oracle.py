@@ -43,7 +43,7 @@ class Planning:
     worlds: int = 16
     """Further worlds in which a finalist must beat the rule player's own action; one not ahead after half of them is out."""
     turns: int = 140
-    """Turns for which a branch goes on."""
+    """Turns of a branch."""
     margin: float = 2.0
     """Standard errors by which it must beat it. Of several hundred decisions, too many are changed for chance's sake with one."""
 

@@ -1,4 +1,4 @@
-"""G8: what a role may not know never alters a byte of what it is shown, whoever its partners are."""
+"""G8: what a role may not know never alters a byte of what it is shown, with any partners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Secret(NamedTuple):
     known_to: frozenset[str]
     change: Callable[[CompanyState], None]
     visible: bool = True
-    """Somebody is shown it, so that changing it must alter something; False for what nobody may know."""
+    """Some role is shown it, so that changing it must alter something; False for what no role may know."""
 
 
 def _accounts(change: Callable[[Account], None], *, known: bool | None = None) -> Callable[[CompanyState], None]:
@@ -103,7 +103,7 @@ def _whisper(reader: str) -> Callable[[CompanyState], None]:
 _ACCOUNTS = frozenset({"sales", "ceo", "content", "marketing"})
 SECRETS: MappingProxyType[str, Secret] = MappingProxyType(
     {
-        "what a lead nobody qualified needs": Secret(frozenset(), _accounts(_other_pain, known=False), False),
+        "what a lead that was not qualified needs": Secret(frozenset(), _accounts(_other_pain, known=False), False),
         "how likely and how soon a lead buys": Secret(frozenset(), _accounts(_better), False),
         "what segments need": Secret(frozenset(), _demand, False),
         "events to come": Secret(frozenset({"ceo"}), _calendar, False),
@@ -174,7 +174,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Scoping:
-    """No secret reaches a role that may not know it; and the test sees: every visible secret is shown to somebody somewhere."""
+    """No secret reaches a role that may not know it; and the test sees: every visible secret is shown to some role somewhere."""
 
     name: str = "G8 scoping"
 
@@ -201,5 +201,5 @@ class Scoping:
             what += f": {leaks[0]}" if leaks else ""
             findings.append(found(self.name, what, float(len(leaks)), "leaks", "0", not leaks))
         blind = [name for name, secret in SECRETS.items() if secret.visible and not any(name in look.seen for look in looks)]
-        missing = "secrets that nobody is shown, so that nothing was tested" + (f": {blind[0]}" if blind else "")
+        missing = "secrets that no role is shown, so that nothing was tested" + (f": {blind[0]}" if blind else "")
         return [*findings, found(self.name, missing, float(len(blind)), "secrets", "0", not blind)]

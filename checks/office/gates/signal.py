@@ -44,7 +44,7 @@ class Sample:
     days: int = 30
     """Length of the episode."""
     continuation: Player = heuristic
-    """Who goes on in all seats. Importable by name when samples are taken in other processes."""
+    """The player of all seats in branches. Importable by name when samples are taken in other processes."""
 
     def run(self) -> Spread:
         """Play to the state and value its sampled actions."""

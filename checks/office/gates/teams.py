@@ -40,7 +40,7 @@ class Kind(StrEnum):
     HONEST = "honest"
     """A scenario-tuned expert in one seat among strangers; named `tuned-SCENARIO@ROLE/STRANGERS`."""
     ABSENT = "absent"
-    """Nobody in one seat among strangers; named `nobody@ROLE/STRANGERS`."""
+    """An empty seat among strangers; named `absent@ROLE/STRANGERS`."""
     INTRUDER = "intruder"
     """An exploit in one seat among strangers; named `EXPLOIT@ROLE/STRANGERS`."""
 
@@ -67,7 +67,7 @@ _TRICKS: MappingProxyType[str, tuple[Player, ...]] = MappingProxyType(
 
 
 def exploiting(view: View, legal: Legal, luck: float) -> Action | None:
-    """Tries every exploit of its seat, a day each."""
+    """Tries every exploit of its seat, one day each."""
     tricks = _TRICKS[view["role"]]
     return tricks[view["day"] % len(tricks)](view, legal, luck)
 
@@ -106,7 +106,7 @@ def _among_strangers() -> dict[str, Team]:
     for strangers, player in STRANGERS.items():
         others = dict.fromkeys(SEATS, player)
         for role in SEATS:
-            table[f"nobody@{role}/{strangers}"] = Team(Kind.ABSENT, {**others, role: do_nothing})
+            table[f"absent@{role}/{strangers}"] = Team(Kind.ABSENT, {**others, role: do_nothing})
             for scenario, tuned in tuned_experts().items():
                 table[f"{TUNED}{scenario}@{role}/{strangers}"] = Team(Kind.HONEST, {**others, role: tuned})
         for name, exploit in EXPLOITS.items():

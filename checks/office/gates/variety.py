@@ -21,7 +21,7 @@ class Variety:
 
     name: str = "G6 variety"
     least: float = 0.8
-    """Share of held-out episodes whose scenario is told right."""
+    """Share of held-out episodes whose scenario is recognised."""
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
         yield from matches(counts, table, ["expert"])

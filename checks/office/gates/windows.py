@@ -1,7 +1,7 @@
 """How much a look-ahead of one step improves on the expert in a few decisions, valued in worlds that it has never seen.
 
 A benchmark that rules solve teaches nothing. For one role and a few consecutive decisions of it, every legal action is compared
-by branches in training worlds (the expert goes on in all seats) and the best is taken. What this gains is the sum, over the
+by branches in training worlds (the expert continues in all seats) and the best is taken. What this gains is the sum, over the
 decisions it changes, of (company value at the end after its action - after the expert's), both played to the end of the episode
 by the expert in the same evaluation worlds: by the performance difference lemma that is the difference of the two policies, with
 far less noise than two whole episodes. Chosen and played luck are apart, so what chance lent an action is no gain.
@@ -47,7 +47,7 @@ class LookAhead:
     candidates: int = 12
     """Legal actions that are looked at, chosen by lot when there are more."""
     screening: int = 3
-    """Worlds in which the candidates are compared with the player's own action; the best go on."""
+    """Worlds in which the candidates are compared with the player's own action; the best are finalists."""
     worlds: int = 9
     """Further worlds in which the shortlist meets the player's own action."""
     finals: int = 48

@@ -97,7 +97,7 @@ class CollectOffice(CollectOptions):
             got = f"{self.alternatives} and {self.random_share}"
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
         if self.variants and not self.alternatives:
-            raise ConfigError("--variants come beside --alternatives, got 0. Set --alternatives 1.")
+            raise ConfigError("--variants need --alternatives of 1 or more, got 0. Set --alternatives 1.")
         if not is_hosted(self.policy):
             training_team(self.policy)
         seats = HostedSeats(self.hosted, fit=Fit(env=office, reply=Office.max_new_tokens))

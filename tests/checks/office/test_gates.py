@@ -46,7 +46,7 @@ HEALTHY: dict[str, tuple[Kind, float, float]] = {
     **{f"tuned-{scenario}-mute": (Kind.MUTED, 270.0, 650.0) for scenario in SCENARIOS},
     **{f"tuned-{scenario}@{role}/{strangers}": (Kind.HONEST, 130.0, 120.0)
        for scenario in SCENARIOS for role in SEATS for strangers in STRANGERS},
-    **{f"nobody@{role}/{strangers}": (Kind.ABSENT, 90.0, 0.0) for role in SEATS for strangers in STRANGERS},
+    **{f"absent@{role}/{strangers}": (Kind.ABSENT, 90.0, 0.0) for role in SEATS for strangers in STRANGERS},
     **{f"spammer@{role}/{strangers}": (Kind.INTRUDER, 80.0, 60.0) for role in SEATS for strangers in STRANGERS},
 }  # fmt: skip
 
@@ -260,8 +260,8 @@ def test_orders_that_cancel_each_other_are_seen() -> None:
         (Order(), lambda r: r.kind == Kind.EXPLOITER, "viral: no exploiters played"),
         (Order(), lambda r: r.kind == Kind.IDLE, "viral: no idle teams played"),
         (Deviation(), lambda r: "@hr@" in r.team, "hr: no deviation was played"),
-        (Influence(), lambda r: r.team == "expert-no-content", "content was never left out"),
-        (Influence(), lambda r: r.team == "nobody@ceo/random", "ceo was never left out among random"),
+        (Influence(), lambda r: r.team == "expert-no-content", "content was never omitted"),
+        (Influence(), lambda r: r.team == "absent@ceo/random", "ceo was never omitted among random"),
         (Deviation(), lambda r: r.team == "spammer@dev/exploiters", "dev among exploiters: no deviation was played"),
         (Luck(), lambda r: r.kind == Kind.HEURISTIC, "no heuristic team played"),
     ],

@@ -189,7 +189,7 @@ def planted_strangers() -> dict[str, Team]:
     table = {name: known[name] for name in ("expert", "tuned-baseline", "inert-farmer@content/exploiters")}
     for role in SEATS:
         table[f"tuned-baseline@{role}/exploiters"] = Team(Kind.HONEST, {**others, role: do_nothing})
-        table[f"nobody@{role}/exploiters"] = Team(Kind.ABSENT, {**others, role: expert})
+        table[f"absent@{role}/exploiters"] = Team(Kind.ABSENT, {**others, role: expert})
     return table
 
 
