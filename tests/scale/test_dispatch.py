@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from onthejob.errors import ConfigError, ContractError, ScaleError
 from onthejob.scale.dispatch import AHEAD, ATTEMPTS, Dispatcher
+from onthejob.scale.heartbeats import GAP_S, DriverClock
 from onthejob.scale.runtime import Job
 from onthejob.scale.worker_bench import WorkerBench, versions
 
@@ -35,6 +36,8 @@ class Fake:
         self.name, self.number = f"fake-{number}", number
         self.ended = threading.Event()
         self.most = 0
+        self.silent = False
+        self._beats = 1
         self._plan, self._there, self._starts = plan, versions() if there is None else there, starts
         self._messages: list[tuple[bytes, Future[bytes]]] = []
         self._changed = threading.Condition()
@@ -54,6 +57,10 @@ class Fake:
             self._changed.notify_all()
         return future
 
+    def beats(self) -> int:
+        self._beats += not self.silent
+        return self._beats
+
     def end(self, within_s: float) -> None:
         self.ended.set()
 
@@ -65,7 +72,9 @@ class Fake:
                 jobs, future = self._messages[0]
             fate = self._plan(self.number, done)
             done += 1
-            if fate == "hang":
+            if fate == "stop":
+                self.silent = True
+            if fate in ("hang", "stop"):
                 self.ended.wait(ENDING)
                 return
             if fate == "die":
@@ -83,14 +92,16 @@ class Fake:
 
 
 @contextmanager
-def dispatcher(workers: int, *, start_s: float = ENDING, **fakes: object) -> Iterator[tuple[Dispatcher, list[Fake]]]:
+def dispatcher(
+    workers: int, *, start_s: float = ENDING, patience_s: float = ENDING, **fakes: object
+) -> Iterator[tuple[Dispatcher, list[Fake]]]:
     made: list[Fake] = []
 
     def hire(number: int) -> Fake:
         made.append(Fake(number, **fakes))
         return made[-1]
 
-    queue = Dispatcher(hire, workers, start_s=start_s)
+    queue = Dispatcher(hire, workers, start_s=start_s, patience_s=patience_s)
     try:
         yield queue, made
     finally:
@@ -148,6 +159,44 @@ def test_a_worker_that_hangs_is_given_up_at_its_deadline():
         started = time.monotonic()
         assert queue.submit(squares(2, limit_s=0.2))() == {"k0": 0, "k1": 1}
         assert 0.2 <= time.monotonic() - started < ENDING
+
+
+def test_a_silent_worker_is_given_up_before_its_deadline():
+    with dispatcher(2, patience_s=1.0, plan=lambda number, message: "stop" if number == 0 else "answer") as (queue, fakes):
+        started = time.monotonic()
+        assert queue.submit(squares(20, limit_s=ENDING))() == {f"k{n}": n * n for n in range(20)}
+        assert 1.0 <= time.monotonic() - started < ENDING / 2
+        assert queue.lost == 1
+        assert len(fakes) == 3, "another one was hired"
+
+
+def test_a_silent_worker_without_a_job_is_given_up_too():
+    with dispatcher(1, patience_s=1.0) as (queue, fakes):
+        assert queue.submit(squares(1))() == {"k0": 0}
+        fakes[0].silent = True
+        assert fakes[0].ended.wait(ENDING / 2)
+        assert queue.submit(squares(1))() == {"k0": 0}
+        assert queue.lost == 1
+
+
+def test_a_worker_that_has_not_begun_to_report_has_the_time_of_a_start():
+    silent = type("Silent", (Fake,), {"beats": lambda self: 0})
+    queue = Dispatcher(lambda number: silent(number, starts=False), 1, start_s=2.0, patience_s=0.1)
+    started = time.monotonic()
+    with pytest.raises(ScaleError, match=r"not ready within 2 s"):
+        queue.wait_ready()
+    assert time.monotonic() - started >= 2.0
+    queue.close(0.0)
+
+
+def test_time_in_which_the_driver_is_stopped_is_no_silence():
+    at = iter([100.0, 101.0, 101.5, 5000.0, 5001.0])
+    clock = DriverClock(lambda: next(at))
+    found = []
+    for _ in range(4):
+        clock.look()
+        found.append(clock.now)
+    assert found == [1.0, 1.5, 1.5 + GAP_S, 2.5 + GAP_S]
 
 
 def test_a_job_that_ends_every_worker_fails_its_batch_and_no_other():

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from onthejob.errors import ConfigError
+from onthejob.scale.heartbeats import BEAT_S
 from onthejob.serve.guard import descendants
 from onthejob.serve.supervisor import Child
 
@@ -36,12 +38,15 @@ KINDS = ("office", "claw", "own")
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 """127.0.0.1 in the kernel's tables, of IPv4 and of IPv6."""
 GONE_S = 20.0
+SHORT_S, BUSY_S = 8.0, 10.0
+"""Patience of the tests with silent workers, and what a busy machine adds."""
 
 
 class Driver:
     """One run of `tiny.py`, with a folder for temporary files of its own."""
 
-    def __init__(self, runs: Sequence[dict[str, Any]], **environ: str) -> None:
+    def __init__(self, runs: Sequence[dict[str, Any]], within: Sequence[str] = (), **environ: str) -> None:
+        """within: a command that runs another one."""
         self.folder = Path(tempfile.mkdtemp(prefix="ojt-"))
         token = self.folder / "token"
         token.write_text("0123456789abcdef" * 4, encoding="ascii")
@@ -53,7 +58,7 @@ class Driver:
         }  # fmt: skip
         self.log = self.folder / "driver.log"
         self.child = Child(
-            [sys.executable, str(HERE / "tiny.py"), json.dumps(list(runs))],
+            [*within, sys.executable, str(HERE / "tiny.py"), json.dumps(list(runs))],
             log_file=self.log,
             environ=kept | own | environ,
             name="driver",
@@ -110,8 +115,8 @@ def running(pid: int) -> bool:
 def drive() -> Iterator[Any]:
     made: list[Driver] = []
 
-    def start(*runs: dict[str, Any], **environ: str) -> Driver:
-        made.append(Driver(runs, **environ))
+    def start(*runs: dict[str, Any], within: Sequence[str] = (), **environ: str) -> Driver:
+        made.append(Driver(runs, within, **environ))
         return made[-1]
 
     yield start
@@ -202,6 +207,56 @@ def test_a_killed_worker_changes_no_digest(drive: Any, expected: dict[str, dict[
         assert line["lost"] == 1
     assert driver.left() == ([], [])
     assert shared_memory() == before
+
+
+def test_a_stopped_worker_changes_no_digest(drive: Any, expected: dict[str, dict[str, str]]):
+    before = shared_memory()
+    run = {"of": ["office"], "backend": "ray", "workers": 2, "long": True, "kill": "worker", "signal": "SIGSTOP", "seed": 1}
+    driver = drive({**run, "patience_s": SHORT_S})
+    (line,) = driver.lines()
+    assert line["digests"] == {"office": expected["long"]["office"]}
+    ((after_s, said),) = line["losses"]
+    assert f"was silent for {SHORT_S:g} s" in said
+    assert SHORT_S - BEAT_S - 1.0 < after_s < SHORT_S + BEAT_S + BUSY_S
+    assert driver.left() == ([], [])
+    assert shared_memory() == before
+
+
+@pytest.fixture
+def link() -> Iterator[dict[str, str]]:
+    """Two network namespaces with a link between them."""
+    one, other = (f"ojt{os.getpid()}{end}" for end in "ab")
+    ends = {one: ("ojt0", "10.77.0.1"), other: ("ojt1", "10.77.0.2")}
+    if os.geteuid() or shutil.which("ip") is None or ip("netns", "add", one):
+        pytest.skip("needs root, iproute2 and network namespaces")
+    try:
+        assert ip("netns", "add", other) == 0
+        assert ip("link", "add", "ojt0", "netns", one, "type", "veth", "peer", "name", "ojt1", "netns", other) == 0
+        for name, (device, address) in ends.items():
+            assert ip("-n", name, "address", "add", f"{address}/24", "dev", device) == 0
+            assert ip("-n", name, "link", "set", device, "up") == ip("-n", name, "link", "set", "lo", "up") == 0
+        yield {"head": one, "namespace": other, "link": "ojt0", "here": "10.77.0.1", "there": "10.77.0.2"}
+    finally:
+        for name in ends:
+            ip("netns", "delete", name)
+
+
+def ip(*arguments: str) -> int:
+    return subprocess.run(["ip", *arguments], check=False, capture_output=True).returncode
+
+
+def test_a_cut_link_changes_no_digest(drive: Any, link: dict[str, str], expected: dict[str, dict[str, str]]):
+    """A node that cannot be reached any more, while its worker works."""
+    within = ("ip", "netns", "exec", link.pop("head"))
+    run = {"of": ["office"], "backend": "ray", "workers": 2, "long": True, "kill": "link", "seed": 1}
+    driver = drive({**run, "away": link, "patience_s": SHORT_S}, within=within, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="1")
+    (line,) = driver.lines()
+    assert line["digests"] == {"office": expected["long"]["office"]}
+    assert line["killed"] > 0
+    (after_s, said), *_ = line["losses"]
+    assert f"was silent for {SHORT_S:g} s" in said
+    assert SHORT_S - BEAT_S - 1.0 < after_s < SHORT_S + BEAT_S + BUSY_S
+    assert driver.left() == ([], [])
 
 
 def test_a_killed_node_changes_no_digest(drive: Any, expected: dict[str, dict[str, str]]):

@@ -2,8 +2,9 @@
 
     python tiny.py JSON
 
-JSON is a list of runs, each with `of`, `backend`, `workers` and, where wanted, `nodes`, `kill`, `seed`, `long`, `options`. Each
-one prints a line of JSON: the digests, the workers that were lost, and what listens where.
+JSON is a list of runs, each with `of`, `backend`, `workers` and, where wanted, `nodes`, `away`, `kill`, `signal`, `patience_s`,
+`seed`, `long`, `options`. Each one prints a line of JSON: the digests, the workers that were lost, why and after how long, and
+what listens where.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -40,6 +43,7 @@ from onthejob.rollout.collect import CollectConfig, Collection, Collector
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.scale import Runtime, ScaleConfig, open_runtime
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.runtime import Facts
 from onthejob.serve.guard import descendants, stat_of
 from onthejob.testing import ScriptedTokens, tiny_tokenizer
@@ -177,11 +181,16 @@ def digest(collection: Collection) -> str:
 
 def main(runs: list[dict[str, Any]]) -> None:
     """Make each run, and print its line."""
+    usual: Any = Dispatcher.__init__.__kwdefaults__
+    patience_s = usual["patience_s"]
     for run in runs:
+        usual["patience_s"] = run.get("patience_s", patience_s)
         workers, long = run["workers"], run.get("long", False)
         local, nodes = run["backend"] == "local", run.get("nodes", 0)
         with contextlib.ExitStack() as opened:
             address = opened.enter_context(cluster(nodes, run.get("odd"))) if nodes else ""
+            if run.get("away"):
+                address = opened.enter_context(linked(**run["away"]))
             config = ScaleConfig(**run.get("options", {}))
             if not local:
                 config = replace(config, backend="ray", workers=workers, address=address)
@@ -193,12 +202,14 @@ def main(runs: list[dict[str, Any]]) -> None:
             if run.get("kill"):
                 all_ready(runtime)
             began = time.monotonic()
-            killer = Killer(run["kill"], random.Random(run["seed"])) if run.get("kill") else None
+            losses = opened.enter_context(Losses())
+            killer = Killer(run, random.Random(run["seed"])) if run.get("kill") else None
             for name in run["of"]:
                 line["digests"][name] = OF[name](runtime, workers, long=long, **run.get("options", {}))
             line["seconds"] = round(time.monotonic() - began, 2)
             if killer is not None:
                 line["killed"] = killer.join()
+                line["losses"] = losses.since(killer.at)
             line["lost"] = runtime._queue.lost if runtime.workers else 0  # type: ignore[attr-defined]
         print(json.dumps(line), flush=True)
 
@@ -228,6 +239,70 @@ def cluster(nodes: int, odd: dict[str, str] | None = None) -> Iterator[str]:
     made.shutdown()
 
 
+@contextlib.contextmanager
+def linked(namespace: str, link: str, here: str, there: str) -> Iterator[str]:
+    """A head with two CPUs at the address `here`, and a node with one at `there`, in another network namespace."""
+    address, folder = f"{here}:6379", str(Path(tempfile.gettempdir()) / "ray")
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--object-store-memory", str(100 << 20)]
+    head = [*ray, "--head", "--port", "6379", "--num-cpus", "2", "--include-dashboard", "false", "--temp-dir", folder]
+    node = ["ip", "netns", "exec", namespace, *ray, "--address", address, "--num-cpus", "1"]
+    with contextlib.ExitStack() as made:
+        for command, own in (([*head], here), ([*node], there)):
+            started = subprocess.Popen([*command, "--node-ip-address", own], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+            made.callback(end, started)
+            wait_for_nodes(address, own)
+        yield address
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a node and what belongs to it."""
+    below = descendants(process.pid)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(20.0)
+    for pid in [process.pid, *below]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_for_nodes(address: str, wanted: str) -> None:
+    """Until a node has joined."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    deadline = time.monotonic() + 120.0
+    found: list[str] = []
+    while wanted not in found and time.monotonic() < deadline:
+        with contextlib.suppress(Exception):
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+            found = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+        ray.shutdown()
+        time.sleep(0.5)
+    assert wanted in found, f"only {found} joined"
+
+
+class Losses(logging.Handler):
+    """What the queue says of lost workers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._found: list[tuple[float, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "is lost" in record.getMessage():
+            self._found.append((time.monotonic(), record.getMessage()))
+
+    def since(self, began: float) -> list[tuple[float, str]]:
+        return [(round(at - began, 1), said) for at, said in self._found]
+
+    def __enter__(self) -> Losses:
+        logging.getLogger("onthejob.scale.dispatch").addHandler(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        logging.getLogger("onthejob.scale.dispatch").removeHandler(self)
+
+
 def all_ready(runtime: Any) -> None:
     """Wait for every worker, so that none is killed before it works."""
     deadline = time.monotonic() + 180.0
@@ -236,11 +311,17 @@ def all_ready(runtime: Any) -> None:
 
 
 class Killer(threading.Thread):
-    """Kills a random worker, learner or sampler that works, the raylet above one, or its node, some moments after a beginning."""
+    """Kills a random worker, learner or sampler that works, the raylet above one, or its node, some moments after a beginning.
 
-    def __init__(self, what: str, luck: random.Random) -> None:
+    With `signal` it sends another one; with `kill` at `link` it sets the link down to a node that works.
+    """
+
+    def __init__(self, run: dict[str, Any], luck: random.Random) -> None:
         super().__init__(daemon=True)
-        self._what, self._luck, self._killed = what, luck, 0
+        self._what, self._luck, self._killed = run["kill"], luck, 0
+        self._signal = signal.Signals[run.get("signal", "SIGKILL")]
+        self._link = run.get("away", {}).get("link", "")
+        self.at = 0.0
         self.start()
 
     def join(self, timeout: float | None = None) -> int:  # type: ignore[override]
@@ -248,7 +329,7 @@ class Killer(threading.Thread):
         return self._killed
 
     def run(self) -> None:
-        until = time.monotonic() + 120.0
+        until = time.monotonic() + 300.0
         begun_s = self._luck.uniform(0.0, 0.3)
         seen = 0.0
         while time.monotonic() < until:
@@ -256,10 +337,14 @@ class Killer(threading.Thread):
             seen = seen or (time.monotonic() if found else 0.0)
             if found and time.monotonic() - seen >= begun_s:
                 self._killed = self._luck.choice(sorted(found))
+                self.at = time.monotonic()
+                if self._what == "link":
+                    subprocess.run(["ip", "link", "set", self._link, "down"], check=True)
+                    return
                 below = descendants(self._killed) if self._what == "node" else []
                 for pid in [self._killed, *below]:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                        os.kill(pid, self._signal)
                 return
             time.sleep(0.005)
 

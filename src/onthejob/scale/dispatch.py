@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError
 from onthejob.scale.actor_logs import ActorLogs
+from onthejob.scale.heartbeats import PATIENCE_S, DriverClock
 from onthejob.scale.runtime import Facts, Job, Results, check_keys
 from onthejob.scale.worker_bench import JobOutcome, differing, expected_of, message, outcomes_of, packed
 from onthejob.scale.worker_hands import DispatchedItem, Hand, HandMessage, JobBatch, Worker, reason
@@ -40,7 +40,7 @@ NOTED_S = 1.0
 QUEUED = 20_000
 """Jobs that may wait; with more, `submit` waits."""
 LOOK_S = 1.0
-"""Seconds between two looks at deadlines."""
+"""Seconds between two looks at deadlines and reports."""
 
 
 class Dispatcher:
@@ -54,6 +54,7 @@ class Dispatcher:
         facts: Facts | None = None,
         ahead: int = AHEAD,
         start_s: float = START_S,
+        patience_s: float = PATIENCE_S,
         logs: ActorLogs | None = None,
     ) -> None:
         """No worker is started before `start` or the first job.
@@ -64,9 +65,11 @@ class Dispatcher:
             facts: what they must find as it is found here.
             ahead: messages that a worker holds at most, >= 1.
             start_s: seconds in which a worker must be ready.
+            patience_s: seconds without a report after which a worker is lost.
             logs: what becomes of each worker; None keeps nothing.
         """
-        self._hire, self._workers, self._ahead, self._start_s = hire, workers, ahead, start_s
+        self._hire, self._workers, self._ahead = hire, workers, ahead
+        self._start_s, self._patience_s = start_s, patience_s
         self._facts, self._logs = facts, logs or ActorLogs()
         self._events: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -75,6 +78,7 @@ class Dispatcher:
         self._room = threading.Condition()
         self._queued = 0
         # Owned by the thread.
+        self._clock, self._looked = DriverClock(), 0.0
         self._staff: dict[int, Worker] = {}
         self._numbers, self._order = count(), count()
         self._heap: list[tuple[float, int, DispatchedItem]] = []
@@ -164,6 +168,7 @@ class Dispatcher:
                     event = self._events.get(timeout=LOOK_S)
                 except Empty:
                     event = ("look",)
+                self._clock.look()
                 match event:
                     case ("close", seconds):
                         within_s = seconds
@@ -200,7 +205,7 @@ class Dispatcher:
         hand = self._hire(number)
         self._logs.say(hand.name, f"{hand.name} is started")
         ready = hand.ready()
-        self._staff[number] = Worker(hand=hand, started=time.monotonic(), number=number, answer=ready)
+        self._staff[number] = Worker(hand=hand, started=self._clock.now, number=number, answer=ready)
         ready.add_done_callback(lambda future: self._events.put(("ready", number, future)))
 
     def _take(self, items: Sequence[DispatchedItem]) -> None:
@@ -233,7 +238,7 @@ class Dispatcher:
             self._fail(ConfigError(text))
             return
         worker.ready = True
-        self._logs.say(worker.hand.name, f"ready after {time.monotonic() - worker.started:.1f} s")
+        self._logs.say(worker.hand.name, f"ready after {self._clock.now - worker.started:.1f} s")
         self._failed_starts = 0
 
     def _answered(self, number: int, sent: HandMessage, future: Future[bytes]) -> None:
@@ -246,7 +251,7 @@ class Dispatcher:
             return
         worker.held.remove(sent)
         if worker.held:
-            worker.held[0].sent = time.monotonic()
+            worker.held[0].sent = self._clock.now
         self._lost_in_a_row = 0
         for outcome, item in zip(outcomes_of(future.result()), sent.items, strict=True):
             if outcome.key != item.job.key:
@@ -270,16 +275,14 @@ class Dispatcher:
         self._rates[item.job.function] = rate if known is None else 0.8 * known + 0.2 * rate
 
     def _look(self) -> None:
-        """Give up workers that are late."""
-        now = time.monotonic()
+        """Give up workers that are late or silent."""
+        now = self._clock.now
+        if now - self._looked < LOOK_S / 2:
+            return
+        self._looked = now
         for worker in list(self._staff.values()):
-            if not worker.ready:
-                if now - worker.started > self._start_s:
-                    self._lose(worker, f"was not ready within {self._start_s:g} s")
-            elif worker.held:
-                allowed_s = sum(item.limit_s for item in worker.held[0].items)
-                if now - worker.held[0].sent > allowed_s:
-                    self._lose(worker, f"did not answer within {allowed_s:g} s")
+            if why := worker.overdue(now, start_s=self._start_s, patience_s=self._patience_s):
+                self._lose(worker, why)
 
     def _lose(self, worker: Worker, why: str) -> None:
         """A worker is gone: its jobs wait again, and another is hired."""
@@ -319,7 +322,7 @@ class Dispatcher:
             sending = False
             for worker in sorted(self._staff.values(), key=lambda one: len(one.held)):
                 if worker.ready and len(worker.held) < self._ahead and (items := self._next(worker)):
-                    sent = HandMessage(items=items, sent=time.monotonic())
+                    sent = HandMessage(items=items, sent=self._clock.now)
                     worker.held.append(sent)
                     sent.answer = worker.hand.do(message([item.job for item in items]))
                     sent.answer.add_done_callback(partial(self._done, worker.number, sent))

@@ -19,6 +19,7 @@ from onthejob.errors import ConfigError, ScaleError
 from onthejob.processes import end_with_parent
 from onthejob.scale.actor_logs import ActorLogs
 from onthejob.scale.dispatch import Dispatcher
+from onthejob.scale.heartbeats import beats
 from onthejob.scale.runtime import Crew, Facts, Job, Results, check_keys
 from onthejob.scale.worker_bench import WorkerBench, found_here, message, outcomes_of, packed
 from onthejob.types import Environment
@@ -95,11 +96,14 @@ class ProcessHand:
         # Spawned: a process in which torch has started threads can deadlock when it is forked.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, facts), name=f"{kind}-{number}")
+        self._reports, reporting = context.Pipe(duplex=False)
+        self._beats = 0
+        self._process = context.Process(target=_serve, args=(theirs, reporting, facts), name=f"{kind}-{number}")
         self._process.start()
         # No daemon, which could have no processes of its own; nor does the interpreter wait for it at its end.
         self._at_exit = util.Finalize(None, self._process.kill, exitpriority=1)
         theirs.close()
+        reporting.close()
         self.name = f"{self._process.name} (process {self._process.pid})"
         self._asked: SimpleQueue[tuple[bytes | None, Future[Any]]] = SimpleQueue()
         threading.Thread(target=self._talk, name=self._process.name, daemon=True).start()
@@ -113,6 +117,15 @@ class ProcessHand:
         answer: Future[Any] = Future()
         self._asked.put((jobs, answer))
         return answer
+
+    def beats(self) -> int:
+        """As `Hand.beats`."""
+        # Of a process that is gone there are none to read.
+        with suppress(EOFError, OSError):
+            while self._reports.poll():
+                self._reports.recv_bytes()
+                self._beats += 1
+        return self._beats
 
     def end(self, within_s: float) -> None:
         """As `Hand.end`."""
@@ -137,14 +150,23 @@ class ProcessHand:
                     lost = ScaleError(f"ended with code {self._process.exitcode}: killed, or out of memory")
             if jobs is None:
                 self._pipe.close()
+                self._reports.close()
                 return
             if lost is not None:
                 answer.set_exception(lost)
 
 
-def _serve(pipe: Connection, facts: Facts | None) -> None:
+def _report(pipe: Connection) -> None:
+    """Say that this process is alive, until it ends."""
+    with suppress(OSError):
+        for _ in beats(threading.Event()):
+            pipe.send_bytes(b"alive")
+
+
+def _serve(pipe: Connection, reports: Connection, facts: Facts | None) -> None:
     """A worker process."""
     end_with_parent()
+    threading.Thread(target=_report, args=(reports,), name="heartbeats", daemon=True).start()
     # Ctrl-C reaches all processes of a terminal; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bench = WorkerBench(hears=True)

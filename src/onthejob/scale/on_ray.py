@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -29,6 +29,7 @@ from typing import Any, Self
 from onthejob.errors import ConfigError, ScaleError, ServeError
 from onthejob.scale.actor_logs import ActorLogs
 from onthejob.scale.dispatch import AHEAD, Dispatcher
+from onthejob.scale.heartbeats import beats
 from onthejob.scale.placed import Placement
 from onthejob.scale.plan import ScaleNode, Survey, seated_on, wrong_with
 from onthejob.scale.runtime import Crew, Facts, Job, Results, merged
@@ -49,6 +50,8 @@ STORE_BYTES = 200 << 20
 """Memory for large messages of a cluster of this machine; the usual ones are small and need none of it."""
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """At 0 Ray takes 127.0.0.1 for the address of this machine, as it does on Windows and macOS, and listens nowhere else."""
+BEATS = "beats"
+"""Group of an actor's calls with a thread of its own."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -106,7 +109,7 @@ class RayRuntime:
 
     def _dispatcher(self, kind: str, size: int, *, facts: Facts | None = None, ahead: int = AHEAD) -> Dispatcher:
         ray, given, seats = self._ray, carried(os.environ), self._seats.get(kind, ())
-        usual = ray.remote(num_cpus=1, num_gpus=0, max_restarts=0, max_task_retries=0)
+        usual = ray.remote(num_cpus=1, num_gpus=0, max_restarts=0, max_task_retries=0, concurrency_groups={BEATS: 1})
         actor = usual({"learner": LearnerActor, "sampler": SamplerActor}.get(kind, Actor))
 
         # Numbered through all crews of a kind.
@@ -201,11 +204,16 @@ def _on_node(id: str, *, soft: bool) -> Any:
 
 
 class Actor:
-    """A worker on some node."""
+    """A worker on some node: one thread does its jobs, and one reports that it is alive."""
 
     def __init__(self, given: Mapping[str, str], facts: Facts | None) -> None:
         confine(os.environ, given)
         self._bench, self._facts = WorkerBench(hears=True), facts
+        self._over = threading.Event()
+
+    def beats(self) -> Iterator[None]:
+        """As `heartbeats.beats`, until `clear`."""
+        yield from beats(self._over)
 
     def found(self) -> dict[str, str]:
         """As `worker_bench.found_here`."""
@@ -217,6 +225,7 @@ class Actor:
 
     def clear(self) -> None:
         """As `WorkerBench.clear`."""
+        self._over.set()
         self._bench.clear()
 
 
@@ -233,6 +242,8 @@ class RayHand:
 
     def __init__(self, ray: Any, actor: Any, name: str) -> None:
         self._ray, self._actor, self.name = ray, actor, name
+        self._reports = actor.beats.options(num_returns="streaming", concurrency_group=BEATS).remote()
+        self._beats = 0
 
     def ready(self) -> Future[Mapping[str, str]]:
         """As `Hand.ready`."""
@@ -241,6 +252,15 @@ class RayHand:
     def do(self, jobs: bytes) -> Future[bytes]:
         """As `Hand.do`."""
         return self._actor.perform.remote(jobs).future()
+
+    def beats(self) -> int:
+        """As `Hand.beats`."""
+        # Of an actor that is gone the rest is an error.
+        with suppress(Exception):
+            while self._ray.wait([self._reports], timeout=0)[0]:
+                next(self._reports)
+                self._beats += 1
+        return self._beats
 
     def end(self, within_s: float) -> None:
         """As `Hand.end`."""

@@ -29,6 +29,10 @@ class Hand(Protocol):
         """Send a message; resolves to the answer, and fails when the worker is lost."""
         ...
 
+    def beats(self) -> int:
+        """Reports that it is alive, as many as have arrived; 0 until it can send any."""
+        ...
+
     def end(self, within_s: float) -> None:
         """End it: by itself when it can within `within_s` seconds, else it is killed."""
         ...
@@ -72,17 +76,36 @@ class Worker:
 
     hand: Hand
     started: float
+    """By the driver's clock, as all times here."""
     number: int
     answer: Future[Mapping[str, str]] | None = None
     ready: bool = False
     held: deque[HandMessage] = field(default_factory=deque)
     own: deque[DispatchedItem] = field(default_factory=deque)
     """Waiting jobs of the places whose shelves it has."""
+    beats: int = 0
+    heard: float = 0.0
+    """When its last report was found."""
 
     @property
     def jobs(self) -> int:
         """Jobs that it holds, or that wait for it."""
         return len(self.own) + sum(len(sent.items) for sent in self.held)
+
+    def overdue(self, now: float, *, start_s: float, patience_s: float) -> str:
+        """Why it counts as lost, in words; empty while it does not."""
+        if (beats := self.hand.beats()) != self.beats:
+            self.beats, self.heard = beats, now
+        if self.beats and now - self.heard > patience_s:
+            return (
+                f"was silent for {patience_s:g} s: it is stopped, cannot be reached, or runs native code that keeps Python's lock"
+            )
+        if not self.ready:
+            return f"was not ready within {start_s:g} s" if now - self.started > start_s else ""
+        if not self.held:
+            return ""
+        allowed_s = sum(item.limit_s for item in self.held[0].items)
+        return f"did not answer within {allowed_s:g} s" if now - self.held[0].sent > allowed_s else ""
 
 
 def reason(error: BaseException) -> str:
