@@ -11,6 +11,8 @@ export function dollars(value: number): string {
 export const whole = (value: number): string => money0.format(value).replace('-', '−');
 export const percent = (value: number, digits = 0): string => `${(100 * value).toFixed(digits)}%`;
 export const signed = (value: number, digits = 2): string => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(digits)}`;
+/** As `signed`, and 0 for what rounds to it. */
+export const paid = (value: number, digits = 2): string => (Math.abs(value) < 0.5 * 10 ** -digits ? '0' : signed(value, digits));
 export const fixed = (value: number, digits = 2): string => value.toFixed(digits).replace('-', '−');
 
 export function bytes(value: number): string {

@@ -1,7 +1,7 @@
 // The company in numbers at the turn where the timeline stands.
 import { useDeferredValue, useEffect, useMemo, useState } from 'react';
 import { get, type Kpis, type MemoryView } from '../api/client';
-import { dollars, fixed, percent, whole } from '../lib/format';
+import { dollars, fixed, paid, percent, whole } from '../lib/format';
 import { ROLES } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { current, setRole, useStore } from '../lib/store';
@@ -137,7 +137,7 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
                         <button
                           type="button"
                           className="figure num small"
-                          aria-label={`${role.title}, ${parts[index]}: what paid it`}
+                          aria-label={`${paid(lane[seq] ?? 0, 1)} ${role.title}, ${parts[index]}: what paid it`}
                           aria-pressed={cell?.role === role.id && cell.part === index}
                           disabled={!lane[seq]}
                           onClick={() =>

@@ -13,7 +13,7 @@ export function Ideas({ ideas, disabled, run }: { ideas: readonly Suggestion[]; 
             <p className="small">
               {form.scenario} · seed {form.seed} · {form.days} days
             </p>
-            <button type="button" disabled={disabled} aria-label={`Run the race of ${title}`} onClick={() => run(form)}>
+            <button type="button" disabled={disabled} aria-label={`Run this race: ${title}`} onClick={() => run(form)}>
               Run this race
             </button>
           </li>

@@ -1,7 +1,7 @@
 // Small parts that every page uses. Everything that is drawn also exists as text.
 import { useEffect, useId, useMemo, useState, type CSSProperties, type ReactNode } from 'react';
 import { colorOf, glyphOf, ROLE, titleOf } from '../lib/roles';
-import { signed } from '../lib/format';
+import { paid } from '../lib/format';
 import type { RunInfo } from '../api/client';
 
 export const PART_COLORS = ['#5aa2f0', '#58c4a7', '#f2b84b', '#b48cf0', '#f0686f', '#9aa3ba'] as const;
@@ -24,10 +24,8 @@ export function RoleBadge({ role, person = false, plain = false }: { role: strin
 }
 
 export function Pay({ value, digits = 2 }: { value: number; digits?: number }) {
-  const shown = Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value;
-  return (
-    <span className={`pay ${shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}`}>{shown === 0 ? '0' : signed(shown, digits)}</span>
-  );
+  const shown = paid(value, digits);
+  return <span className={`pay ${shown === '0' ? 'dim' : value > 0 ? 'good' : 'bad'}`}>{shown}</span>;
 }
 
 /** A line over all turns, with where the timeline stands. `values` may be long: it is thinned to what can be seen. */
