@@ -79,7 +79,7 @@ def test_a_reply_that_cannot_be_used_is_shown_with_the_problem():
         assert not step.valid
     (retried,), played = shown
     assert re.match(r" +ceo +replied 'nonsense': The reply holds no JSON object", retried)
-    assert played[:2] == ["Day 1, standup", "    0 ceo          -1.01  unusable reply"]
+    assert played[:2] == ["Day 1, standup", "    0 ceo          -1.01  invalid reply"]
     assert re.match(r" +ceo +replied 'again': ", played[2])
     assert "-1.00    The reply could not be used" in played[3]
 

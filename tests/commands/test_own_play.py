@@ -257,7 +257,7 @@ def test_an_episode_is_shown_turn_by_turn(guess: Path, trade: Path, tmp_path: Pa
     assert "guess-train-00000: done after 1 turns" in shown
     assert main(["play", "--policy", "mumbles", "guess.py", "--task", "guess-test-00002"]) == 0
     shown = capsys.readouterr().out
-    assert "   3 guesser      -0.50  'well' (unusable)" in shown
+    assert "   3 guesser      -0.50  'well' (invalid)" in shown
     assert "guess-test-00002: max_turns after 3 turns" in shown
     assert main(["play", "--env", "trade.py", "--seat", "seller=random"]) == 0
     assert "seller reads: seller secret 1" in capsys.readouterr().out
