@@ -1,4 +1,4 @@
-"""What gates have already measured: the outcomes of their jobs in one SQLite file, so that hours of measuring can be stopped.
+"""What gates have already measured: the outcomes of their jobs in a cache file, so that hours of measuring can be stopped.
 
 A job is a pure function of its fields and of the code, and is kept under both: with other code it is measured anew.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -15,47 +14,38 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from checks.office.gates.gate import Job
 from checks.office.players.exploiters import Exploit
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.errors import RecordError
-from onthejob.evaluate.cache import source_fingerprint
-from onthejob.files import connected
+from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
 
 COMMIT_S = 1.0
-"""Seconds of measuring that a killed process loses at most, besides the jobs under way."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS gate_jobs (code TEXT NOT NULL, job TEXT NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (code, job))
-WITHOUT ROWID;
-"""
+"""Seconds of measuring that a killed process loses at most, in addition to the jobs under way."""
 
 
 class MeasuredJobs:
-    """A context manager over the file."""
+    """A context manager over the evaluation cache at a path."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`, and its folder.
+        """Open or create the cache at `path`.
 
         Raises:
-            RecordError: the file cannot be opened or is no database.
+            RecordError: as `EvaluationCache`.
         """
         self._path = path
-        self._code = code_fingerprint()
+        self._cache = EvaluationCache(path, env=code_fingerprint())
+        self._new: dict[str, str] = {}
         self._written = time.monotonic()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = connected(path, "PRAGMA journal_mode=WAL;" + _SCHEMA, timeout=30.0)
-        except (sqlite3.Error, OSError) as error:
-            raise RecordError(f"cannot open --cache {path}: {error}. Delete it or name another file.") from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._db.commit()
-        self._db.close()
+        self._flush()
+        self._cache.close()
 
     def known(self, jobs: Sequence[Job]) -> dict[Job, Any]:
         """Those of `jobs` that were measured with this code, with their outcomes.
@@ -63,11 +53,12 @@ class MeasuredJobs:
         Raises:
             RecordError: an outcome is not what such a job returns.
         """
-        rows = dict(self._db.execute("SELECT job, outcome FROM gate_jobs WHERE code=?", (self._code,)))
+        self._flush()
+        texts = self._cache.measurements()
         try:
-            return {job: read_outcome(job, rows[key]) for job in jobs if (key := job_key(job)) in rows}
-        except (ValidationError, ValueError) as error:
-            raise RecordError(f"--cache {self._path} is damaged: {error}. Delete it or name another file.") from error
+            return {job: read_outcome(job, texts[key]) for job in jobs if (key := job_key(job)) in texts}
+        except ValueError as error:
+            raise RecordError(f"--cache {self._path} is damaged: {error}. Delete it or pass another --cache.") from error
 
     def add(self, job: Job, outcome: Any) -> None:
         """Keep what `job` measured.
@@ -75,14 +66,13 @@ class MeasuredJobs:
         Raises:
             RecordError: the file cannot be written.
         """
-        try:
-            text = json.dumps(outcome_type(type(job)).dump_python(outcome), default=sorted)
-            self._db.execute("INSERT OR REPLACE INTO gate_jobs VALUES (?,?,?)", (self._code, job_key(job), text))
-            if time.monotonic() - self._written >= COMMIT_S:
-                self._db.commit()
-                self._written = time.monotonic()
-        except sqlite3.Error as error:
-            raise RecordError(f"cannot write --cache {self._path}: {error}. Free space or name another file.") from error
+        self._new[job_key(job)] = json.dumps(outcome_type(type(job)).dump_python(outcome), default=sorted)
+        if time.monotonic() - self._written >= COMMIT_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._cache.add_measurements(self._new)
+        self._new, self._written = {}, time.monotonic()
 
 
 def job_key(job: Job) -> str:
@@ -95,13 +85,13 @@ def job_key(job: Job) -> str:
 
 
 def read_outcome(job: Job, text: str) -> Any:
-    """What `job` returned, floats bit for bit, also those that are no number."""
+    """What `job` returned, floats bit for bit, also NaN and infinities."""
     return outcome_type(type(job)).validate_python(json.loads(text))
 
 
 @cache
 def outcome_type(job: type[Job]) -> TypeAdapter[Any]:
-    """Takes what a job of this type returns apart, and puts it together."""
+    """Converts what a job of this type returns to plain data and back."""
     return TypeAdapter(get_type_hints(job.run)["return"])
 
 

@@ -1,4 +1,4 @@
-"""What evaluation has already paid for: branches, replies and whole episodes in one SQLite file.
+"""What evaluation has already paid for: branches, replies, whole episodes and measurements of gates in one SQLite file.
 
 Every key names everything the value depends on (code of the environment, state, reply, luck; for replies and episodes also the
 policy, the decoding, and the code by which models reply and episodes are played and measured), so a cache may be shared between
@@ -34,6 +34,8 @@ CREATE TABLE IF NOT EXISTS replies (
 CREATE TABLE IF NOT EXISTS episodes (
   env TEXT NOT NULL, team TEXT NOT NULL, task TEXT NOT NULL, settings TEXT NOT NULL, result TEXT NOT NULL,
   PRIMARY KEY (env, team, task, settings)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS measurements (
+  env TEXT NOT NULL, job TEXT NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (env, job)) WITHOUT ROWID;
 """
 
 
@@ -145,6 +147,17 @@ class EvaluationCache:
         self._write(
             "INSERT OR REPLACE INTO episodes VALUES (?,?,?,?,?)",
             ((self._played, team, task, settings, json.dumps(result)) for task, result in results.items()),
+        )
+
+    def measurements(self) -> dict[str, str]:
+        """Job -> outcome of everything measured with this code, both as texts of the caller's."""
+        return dict(self._db.execute("SELECT job, outcome FROM measurements WHERE env=?", (self.env,)))
+
+    def add_measurements(self, outcomes: Mapping[str, str]) -> None:
+        """Store outcomes by job in one transaction."""
+        self._write(
+            "INSERT OR REPLACE INTO measurements VALUES (?,?,?)",
+            ((self.env, job, outcome) for job, outcome in outcomes.items()),
         )
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -344,7 +344,7 @@ def test_the_command_measures_nothing_twice(capsys: pytest.CaptureFixture[str], 
     assert found[1]["seconds"] < 0.5 * found[0]["seconds"]
     (tmp_path / "g.sqlite").write_text("no database")
     assert main(["office", "gates", *words]) == 1
-    assert "Delete it or name another file" in capsys.readouterr().err
+    assert "Delete it or pass another --cache" in capsys.readouterr().err
 
 
 def test_the_command_fails_when_a_gate_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def a_task(seed: int = 100_003, **payload) -> Task:
     return Task(id="t", env="office", split=Split.TRAIN, seed=seed, payload={"scenario": "churn", "names": "drawn", **payload})
 
 
-def test_what_may_be_drawn_is_nobody_elses() -> None:
+def test_the_pools_share_no_name_with_other_worlds() -> None:
     pool = [*DRAWN_FEATURES, *COMPANY_NAMES]
     assert len(set(pool)) == len(pool)
     assert not set(pool) & {*NAMES, *HELD_OUT_NAMES, *HELD_OUT_FEATURES, *(spec.name for spec in CATALOGUE)}

@@ -1,4 +1,4 @@
-"""What companies and features are called: usually, in held-out scenarios, and where names are drawn for every company.
+"""Names of companies and features: the usual ones, those of held-out scenarios, and pools from which a seed draws.
 
 A model that learns with the same few names recalls them; with names that it has never seen it has to copy them from its prompt.
 """

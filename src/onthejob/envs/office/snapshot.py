@@ -30,7 +30,7 @@ VERSION = 5
 vesting or what luck gives a lead change, because the columns omit what follows from them."""
 _JSON_VERSION = 4
 _OLD, _OLD_JSON = 3, 2
-_DRAWN = {VERSION: 6, _JSON_VERSION: (_LAST := 7)}
+_DRAWN = {VERSION: 6, _JSON_VERSION: 7}
 """Version -> the one that says besides that the company's names were drawn."""
 _ADDED = ("acted", "goal")
 """Fields that the old versions lack; empty then."""
@@ -124,7 +124,7 @@ def loads(data: bytes) -> CompanyState:
         new.accounts = [Account.unpack(row) for row in new.accounts]  # type: ignore[arg-type]
         new.pieces = [Piece.unpack(row) for row in new.pieces]  # type: ignore[arg-type]
     else:
-        raise ValueError(f"not an office snapshot of version {_OLD_JSON} to {_LAST}: it begins with {str(values)[:20]!r}")
+        raise ValueError(f"not an office snapshot of version {_OLD_JSON} to 7: it begins with {str(values)[:20]!r}")
     if not 0 <= new.turn <= new.horizon:
         raise ValueError(f"turn {new.turn} is outside an episode of {new.days} days")
     return new

@@ -137,9 +137,9 @@ def read_start(task: Task, *, days: int) -> Start:
     given = payload.get("scenario", "baseline")
     if not isinstance(given, str | Path):
         raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
-    if (names := payload.get("names", DRAWN)) != DRAWN:
-        raise ConfigError(f"task {task.id!r}: names must be {DRAWN!r} or absent, got {names!r}.")
     drawn = "names" in payload
+    if drawn and payload["names"] != DRAWN:
+        raise ConfigError(f"task {task.id!r}: names must be {DRAWN!r} or absent, got {payload['names']!r}.")
     scenario = load(given)
     refuse_training(task, scenario)
     if "difficulty" in payload:
