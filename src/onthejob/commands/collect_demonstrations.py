@@ -96,7 +96,7 @@ class Collect(CollectOptions):
     """Limit of a reply in tokens. None takes the workplace's usual one, and for a hosted model the catalogue's where that is
     longer."""
     seed: int = 0
-    """Of the replies."""
+    """Random seed of the replies."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -181,7 +181,7 @@ class _Player(NamedTuple):
     name: str
     policies: Mapping[str, Policy]
     encoder: ChatEncoder | None = None
-    """Of a model of this machine."""
+    """Encodes the prompts of a model of this machine."""
 
 
 class _Played(NamedTuple):
