@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.errors import ConfigError, ContractError, ScaleError
-from onthejob.scale.dispatch import AHEAD, ATTEMPTS, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import GAP_S, DriverClock
+from onthejob.scale.job_queue import AHEAD, ATTEMPTS
 from onthejob.scale.runtime import Job
 from onthejob.scale.worker_bench import WorkerBench, versions
 

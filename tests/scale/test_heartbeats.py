@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from onthejob.scale import Job
-from onthejob.scale.dispatch import LOOK_S, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import BEAT_S, PATIENCE_S
+from onthejob.scale.job_queue import LOOK_S
 from onthejob.scale.local import LocalRuntime, ProcessHand
 from onthejob.scale.runtime import LIMIT_S
 

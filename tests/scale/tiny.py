@@ -200,7 +200,8 @@ def main(runs: list[dict[str, Any]]) -> None:
             runtime = opened.enter_context(open_runtime(config, workers=workers))
             line: dict[str, Any] = {**run, "digests": {}, "listening": sorted(listening())}
             if run.get("kill"):
-                all_ready(runtime)
+                # So that none is killed before it works.
+                runtime._queue.wait_ready(all_of_them=True)  # type: ignore[attr-defined]
             began = time.monotonic()
             losses = opened.enter_context(Losses())
             killer = Killer(run, random.Random(run["seed"])) if run.get("kill") else None
@@ -296,18 +297,11 @@ class Losses(logging.Handler):
         return [(round(at - began, 1), said) for at, said in self._found]
 
     def __enter__(self) -> Losses:
-        logging.getLogger("onthejob.scale.dispatch").addHandler(self)
+        logging.getLogger("onthejob.scale.job_queue").addHandler(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        logging.getLogger("onthejob.scale.dispatch").removeHandler(self)
-
-
-def all_ready(runtime: Any) -> None:
-    """Wait for every worker, so that none is killed before it works."""
-    deadline = time.monotonic() + 180.0
-    while not all(worker.ready for worker in list(runtime._queue._staff.values())) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        logging.getLogger("onthejob.scale.job_queue").removeHandler(self)
 
 
 class Killer(threading.Thread):

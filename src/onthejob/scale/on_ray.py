@@ -4,7 +4,7 @@ Without an address a cluster of one node is started below the guard of `serve.su
 small environment; nothing of it outlives this process. `python -m onthejob.scale.on_ray FOLDER CPUS BYTES` is its head.
 
 Of Ray are used: actors, calls with bytes, and kills. Ray repeats nothing and restarts nothing (`max_restarts=0`): the queue of
-`scale.dispatch` does, as it does for the processes of the backend `local`.
+`scale.job_queue` does, as it does for the processes of the backend `local`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Any, Self
 
 from onthejob.errors import ConfigError, ScaleError, ServeError
 from onthejob.scale.actor_logs import ActorLogs
-from onthejob.scale.dispatch import AHEAD, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import beats
+from onthejob.scale.job_queue import AHEAD
 from onthejob.scale.placed import Placement
 from onthejob.scale.plan import ScaleNode, Survey, seated_on, wrong_with
 from onthejob.scale.runtime import Crew, Facts, Job, Results, merged

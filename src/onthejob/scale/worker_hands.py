@@ -1,4 +1,4 @@
-"""Workers and jobs as the queue of `scale.dispatch` sees them."""
+"""Workers and jobs as the queue of `scale.job_queue` sees them."""
 
 from __future__ import annotations
 
