@@ -69,8 +69,8 @@ class Stopper:
         self.names: list[str] = []
         send = ProcessHand.do
 
-        def do(hand: ProcessHand, jobs: bytes) -> Future[Any]:
-            answer = send(hand, jobs)
+        def do(hand: ProcessHand, jobs: bytes, shared: Any) -> Future[Any]:
+            answer = send(hand, jobs, shared)
             if jobs and hand.name.startswith(kind) and not self.names:
                 self.names.append(hand.name)
                 threading.Timer(after_s, self._stop, [hand]).start()

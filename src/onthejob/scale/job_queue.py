@@ -3,7 +3,8 @@
 It has no thread and reads no clock but the one that it is given: its owner hands it one event after the other, in a thread
 (`scale.dispatch`) or in simulated time (`benchmarks/scale_model.py`). A worker holds at most `AHEAD` messages, so that it never
 waits for the next one and little is lost with it; everything else stays here. A message holds several short jobs or one long one:
-about `MESSAGE_S` seconds of work, less towards the end of the queue. None of this changes a result.
+about `MESSAGE_S` seconds of work, less towards the end of the queue, and more where there are so many workers that the driver
+could not serve all of them with so short ones. None of this changes a result.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
+from math import sqrt
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError
@@ -30,6 +32,9 @@ AHEAD = 2
 """Messages that a worker holds at most: the one that it does, and the next."""
 MESSAGE_S = 0.5
 """Work of a message in seconds, as estimated, where it holds more than one job."""
+SERVED_S = 0.002
+"""What a message takes of the driver in seconds, at most. With n workers a message holds n times as much work, where there is
+enough of it, so that the driver can keep all of them busy."""
 ATTEMPTS = 3
 """How often a job may be the one during which its worker is lost."""
 START_S = 300.0
@@ -54,7 +59,7 @@ def batch_of(jobs: Sequence[Job]) -> tuple[JobBatch, QueueEvent]:
     """
     check_keys(jobs)
     batch = JobBatch(keys=tuple(job.key for job in jobs))
-    items = [DispatchedItem(batch=batch, job=packed(job), work=job.work, limit_s=job.limit_s) for job in jobs]
+    items = [DispatchedItem(batch=batch, job=packed(job), work=job.work, limit_s=job.limit_s, shared=job.shared) for job in jobs]
     return batch, ("jobs", items)
 
 
@@ -204,7 +209,11 @@ class JobQueue:
         if worker.held:
             worker.held[0].sent = self._clock.now
         self._lost_in_a_row = 0
-        for outcome, item in zip(outcomes_of(future.result()), sent.items, strict=True):
+        outcomes = outcomes_of(future.result())
+        more = f" and {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
+        actor, what = worker.hand.name.split(" ")[0], f"{outcomes[0].key}{more}"
+        self._logs.timeline.did(actor, what, sum(outcome.seconds for outcome in outcomes))
+        for outcome, item in zip(outcomes, sent.items, strict=True):
             if outcome.key != item.job.key:
                 raise ContractError(f"worker {worker.hand.name} answered {outcome.key} where {item.job.key} was asked.")
             self._learn(item, outcome)
@@ -280,7 +289,7 @@ class JobQueue:
                 worker.held.append(sent)
                 if len(worker.held) >= self._ahead:
                     del self._free[worker.number]
-                sent.answer = worker.hand.do(message([item.job for item in items]))
+                sent.answer = worker.hand.do(message([item.job for item in items]), items[0].shared)
                 sent.answer.add_done_callback(partial(self._done, worker.number, sent))
                 sending = True
 
@@ -301,7 +310,7 @@ class JobQueue:
             if self._dropped(item):
                 self._pop()
                 continue
-            alone = bool(item.job.place) or item.losses > 0
+            alone = bool(item.job.place) or item.losses > 0 or item.shared is not None
             rate = self._rates.get(item.job.function)
             if found and (alone or rate is None or seconds + rate * item.work > self._share(rate)):
                 break
@@ -320,7 +329,10 @@ class JobQueue:
 
     def _share(self, rate: float) -> float:
         """Seconds of work of a message: less towards the end, so that all workers end at about the same time."""
-        return min(MESSAGE_S, rate * self._waiting / (2 * max(1, len(self._staff))))
+        workers, seconds = max(1, len(self._staff)), rate * self._waiting
+        # Of messages of c seconds the driver serves seconds / c, and the last one ends c later: the sum is least at this root.
+        least = min(SERVED_S * workers, sqrt(SERVED_S * seconds))
+        return max(least, min(MESSAGE_S, seconds / (2 * workers)))
 
     def _dropped(self, item: DispatchedItem) -> bool:
         """True for an item whose batch has failed; it is counted as gone."""
