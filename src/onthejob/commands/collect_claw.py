@@ -6,28 +6,46 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.commands.collect_demonstrations import CollectOptions
+from onthejob.commands.collect_demonstrations import Collect
 from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.terminal import Terminal, table
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
+from onthejob.errors import ConfigError
 from onthejob.files import published_file
 from onthejob.texts import encodable_in
 from onthejob.types import Split
 
+PLAYERS = ("count", "passed", "temperature", "max_new_tokens", "seed", "model", "hosted")
+"""Options that say how a player plays."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectClaw(CollectOptions):
-    """Work on tasks with their gold commands, in sandboxes, and write one whole conversation per line, at most 400, for `sft`.
+class CollectClaw(Collect):
+    """Work on training tasks in sandboxes and write one whole conversation per line, for `sft`.
 
-    --gold says how many of them end with TASK_COMPLETE and how many are near misses.
+    Without --policy their gold commands are played, at most 400 of them; --gold says how many end with TASK_COMPLETE and how
+    many are near misses. With --policy a player works on --count of them, and --passed writes what it solved.
     """
 
+    policy: str = ""
+    """Player instead of the gold commands: `base`, a run (`RUN:best`), a folder of adapters, or a hosted model (`openai:URL`,
+    `anthropic:MODEL`, `bedrock:MODEL`)."""
     gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     """How many demonstrations of which kind."""
 
     def collect(self, terminal: Terminal, place: NamedEnv) -> int:
         from onthejob.envs.claw.demonstrations import demonstrations as play_gold
+
+        if self.policy:
+            if self.gold != DemonstrationConfig():
+                raise ConfigError("--gold says which gold commands are played, and --policy plays none. Leave one of them out.")
+            # Not `super()`: a dataclass with slots is a class made anew, which it would not find.
+            return Collect.collect(self, terminal, place)
+        usual = CollectClaw()
+        if changed := [name for name in PLAYERS if getattr(self, name) != getattr(usual, name)]:
+            names = ", ".join("--" + name.replace("_", "-") for name in changed)
+            raise ConfigError(f"{names} without --policy: gold commands are played, of which --gold.count says how many.")
 
         place.check()
         tasks = place.tasks(Split.TRAIN)

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from onthejob.checkout import missing_player
 from onthejob.commands.conversations import Conversation, Listened
 from onthejob.commands.env_options import EnvOptions, starting
 from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.outputs import check_folder
-from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
+from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, teams
 from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
@@ -31,10 +30,15 @@ from onthejob.testing.env_check import is_users
 from onthejob.texts import encodable_in
 from onthejob.types import Environment, Policy, Sampling, Split, StopReason, Task
 
+if TYPE_CHECKING:
+    from onthejob.models.chat import ChatEncoder
+
 CHUNK = 64
 """Episodes in lock step."""
 RANDOM = "random"
 """Name of the player whose conversations are marked so."""
+PASSED = "passed"
+"""Metric of an episode that says whether it passed, where its environment reports one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,67 +78,119 @@ class Collect(CollectOptions):
     """Play training tasks and write what every role saw and replied: one JSONL file per role, which `sft` imitates.
 
     A line is one conversation of one role, as a model would have it in its context; a fresh request begins another one. A
-    conversation with an unusable reply is marked `negative`.
+    conversation with an unusable reply is marked `negative`. A trained team's own successes (--policy RUN --passed) are
+    demonstrations too: to imitate them is expert iteration, or rejection sampling.
     """
 
     policy: str = ""
-    """Player of all roles: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`).
-    Empty for the environment's usual player."""
+    """Player of all roles: a scripted player (see `play`), `base`, a run (`RUN:best`), a folder of adapters, or a hosted model
+    (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`). Empty for the environment's usual player."""
     count: int = 300
     """Number of episodes, spread over the training tasks; with fewer tasks, each is played several times, which makes a
     difference for a player whose replies depend on its seed."""
+    passed: bool = False
+    """Write only the episodes of which the environment says that they passed."""
+    temperature: float = 1.0
+    """Sampling temperature of a model of this machine."""
+    max_new_tokens: int | None = None
+    """Limit of a reply in tokens. None takes the workplace's usual one, and for a hosted model the catalogue's where that is
+    longer."""
+    seed: int = 0
+    """Random seed of the replies."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
     def collect(self, terminal: Terminal, place: NamedEnv) -> int:
-        return collect(terminal, place, who=self.policy, count=self.count, out=self.out, hosted=self.hosted)
+        """Play `count` episodes; returns 1 when one failed: what the others said is written."""
+        if self.count < 1:
+            raise ConfigError(f"count must be >= 1 episode, got {self.count}. Set --count 300.")
+        sampling = self._sampling(place)
+        place.check()
+        tasks = spread(place.tasks(Split.TRAIN), self.count)
+        fit = Fit(env=place.env, reply=sampling.max_new_tokens)
+        exact = self.max_new_tokens is not None
+        with closing(HostedSeats(self.hosted, schema=None, fit=fit, exact=exact)) as seats, place.opened() as make_env:
+            player = self._player(terminal, place, tasks, seats, fit)
+            played = _conversations(terminal, place, make_env, player, tasks, sampling, seed=self.seed)
+            accounts = seats.accounts
+        failed = self.count - len(played)
+        if not played:
+            raise ConfigError(f"none of the {self.count} episodes of {place.name} could be played. The log above says why.")
+        if self.passed and all(one.passed is None for one in played):
+            raise ConfigError(f"episodes of {place.name} report no metric `{PASSED}`, which --passed needs. Leave it out.")
+        kept = [one for one in played if not self.passed or one.passed]
+        if not kept:
+            raise ConfigError(
+                f"none of the {len(played)} episodes of {place.name} passed, so there is nothing to imitate. Play more of them "
+                "(--count), sample at another --temperature, or train the player further."
+            )
+        files = _write(self.out, place, kept, version=player.name)
+        counts = {role: _counted([said for one in kept for said in one.said if said.role == role]) for role in place.roles}
+        rows = [(role, *counts[role].values(), str(files.get(role, "-"))) for role in place.roles]
+        columns = ("role", "conversations", "replies", "not usable", "mean reward", "file")
+        tables = [table(columns, rows, title=f"{len(kept)} of {len(played)} episodes passed" if self.passed else "")]
+        if accounts:
+            tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+        data = {
+            "out": self.out,
+            "policy": player.name,
+            "episodes": len(played),
+            "written": len(kept),
+            "failed": failed,
+            "counts": counts,
+            "hosted": accounts,
+        }
+        if failed:
+            terminal.warn(f"{failed} of {self.count} episodes failed and are not among the demonstrations")
+        terminal.result(data, *tables)
+        return 1 if failed else 0
+
+    def _sampling(self, place: NamedEnv) -> Sampling:
+        """How a model's replies are drawn."""
+        tokens = place.env.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        if not 0.0 <= self.temperature < float("inf") or tokens < 1 or self.seed < 0:
+            got = f"{self.temperature}, {tokens} and {self.seed}"
+            raise ConfigError(f"temperature must be finite and >= 0, max_new_tokens >= 1 and seed >= 0, got {got}.")
+        return Sampling(temperature=self.temperature, max_new_tokens=tokens)
+
+    def _player(self, terminal: Terminal, place: NamedEnv, tasks: Sequence[Task], hosted: HostedSeats, fit: Fit) -> _Player:
+        """Who plays all roles."""
+        if is_hosted(self.policy):
+            policy = hosted.policy(self.policy)
+            return _Player(policy.version, dict.fromkeys(place.roles, policy))
+        known, name = place.players(tasks), self.policy or place.partner
+        if name in known:
+            return _Player(known[name].version, dict.fromkeys(place.roles, known[name]))
+        if not self.policy:
+            raise ConfigError(_no_player(place))
+        (team,), stack = teams(
+            [f"player={self.policy}"],
+            self.model,
+            terminal.progress,
+            seats=place.roles,
+            shipped=known,
+            goes_on=place.env.goes_on,
+            fit=fit,
+        )
+        return _Player(self.policy, team.policies, stack.chat if stack is not None else None)
 
 
-def collect(terminal: Terminal, place: NamedEnv, *, who: str, count: int, out: Path, hosted: HostedOptions) -> int:
-    """Play `count` episodes of training tasks and write every role's conversations.
+class _Player(NamedTuple):
+    name: str
+    policies: Mapping[str, Policy]
+    encoder: ChatEncoder | None = None
+    """Encodes the prompts of a model of this machine."""
 
-    Args:
-        terminal: where the counts are shown.
-        place: the environment.
-        who: plays all roles: a scripted player or a hosted model; empty for the environment's usual player.
-        count: episodes, spread over the training tasks; when there are fewer tasks, each is played again with another seed of the
-            player.
-        out: folder of the files, one per role that replied.
-        hosted: bounds of a hosted model.
 
-    Returns:
-        The exit code: 1 when an episode failed; what the others said is written.
-    """
-    if count < 1:
-        raise ConfigError(f"count must be >= 1 episode, got {count}. Set --count 300.")
-    place.check()
-    tasks = spread(place.tasks(Split.TRAIN), count)
-    fit = Fit(env=place.env, reply=place.env.max_new_tokens)
-    with closing(HostedSeats(hosted, schema=None, fit=fit)) as seats, place.opened() as make_env:
-        policy = player_of(place, who, tasks, seats)
-        found, failed = _conversations(terminal, place, make_env, policy, tasks)
-        accounts = seats.accounts
-    if not found:
-        raise ConfigError(f"none of the {count} episodes of {place.name} could be played. The log above says why.")
-    files = _write(out, place, found, version=policy.version)
-    counts = {role: _counted([one for _, one in found if one.role == role]) for role in place.roles}
-    rows = [(role, *counts[role].values(), str(files.get(role, "-"))) for role in place.roles]
-    columns = ("role", "conversations", "replies", "not usable", "mean reward", "file")
-    tables = [table(columns, rows)]
-    if accounts:
-        tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
-    data = {
-        "out": out,
-        "policy": policy.version,
-        "episodes": count - failed,
-        "failed": failed,
-        "counts": counts,
-        "hosted": accounts,
-    }
-    if failed:
-        terminal.warn(f"{failed} of {count} episodes failed and are not among the demonstrations")
-    terminal.result(data, *tables)
-    return 1 if failed else 0
+class _Played(NamedTuple):
+    """One episode without an error."""
+
+    task: Task
+    said: list[Conversation]
+    passed: bool | None
+    """None where the environment does not say."""
 
 
 def spread(tasks: Sequence[Task], count: int) -> list[Task]:
@@ -143,36 +199,28 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
     return [*list(tasks) * rounds, *(tasks[index * len(tasks) // rest] for index in range(rest))]
 
 
-def player_of(place: NamedEnv, who: str, tasks: Sequence[Task], hosted: HostedSeats) -> Policy:
-    """The player of that name; the environment's usual one without a name."""
-    if is_hosted(who):
-        return hosted.policy(who)
-    known, name = place.players(tasks), who or place.partner
-    if not known:
-        kind = type(place.env).__name__
-        if not is_users(place.env):
-            raise ConfigError(
-                f"{kind} has no scripted player. Name a hosted model as --policy, or write demonstrations yourself "
-                "(ROLE.jsonl, see docs/own_environment.md) for sft."
-            )
-        raise ConfigError(
-            f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player), or name a "
-            "hosted model as --policy."
-        )
-    if name not in known:
-        raise ConfigError(
-            missing_player(name)
-            or f"--policy {name} is no player of {place.name}, which has {', '.join(known)}. A hosted model works too."
-        )
-    return known[name]
+def _no_player(place: NamedEnv) -> str:
+    """What to do where an environment has no usual player."""
+    kind = type(place.env).__name__
+    others = "Name an adapter, `base` or a hosted model as --policy"
+    if not is_users(place.env):
+        return f"{kind} has no scripted player. {others}, or write demonstrations yourself (see docs/own_environment.md) for sft."
+    return f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player). {others}."
 
 
 def _conversations(
-    terminal: Terminal, place: NamedEnv, make_env: Callable[[], Environment], policy: Policy, tasks: Sequence[Task]
-) -> tuple[list[tuple[Task, Conversation]], int]:
-    """All conversations with their tasks, in order, and the number of episodes that failed."""
-    found: list[tuple[Task, Conversation]] = []
-    failed, numbers = 0, occurrences(tasks)
+    terminal: Terminal,
+    place: NamedEnv,
+    make_env: Callable[[], Environment],
+    player: _Player,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    *,
+    seed: int,
+) -> list[_Played]:
+    """All episodes that did not fail, in order."""
+    found: list[_Played] = []
+    numbers = occurrences(tasks)
     for first in range(0, len(tasks), CHUNK):
         chunk = tasks[first : first + CHUNK]
         with ExitStack() as opened:
@@ -182,28 +230,34 @@ def _conversations(
             episodes = play(
                 envs,
                 chunk,
-                dict.fromkeys(place.roles, policy),
-                Sampling(max_new_tokens=place.env.max_new_tokens),
-                seed=0,
+                player.policies,
+                sampling,
+                seed=seed,
+                encoder=player.encoder,
                 max_turns=place.env.max_turns,
                 workers=place.workers,
                 numbers=numbers[first : first + CHUNK],
             )
         for env, episode in zip(envs, episodes, strict=True):
-            if episode.stop is StopReason.ERROR:
-                failed += 1
-            else:
-                found += [(episode.task, conversation) for conversation in env.conversations]
-        terminal.progress(f"{first + len(chunk)}/{len(tasks)} episodes")
-    return found, failed
+            if episode.stop is not StopReason.ERROR:
+                passed = bool(episode.metrics[PASSED]) if PASSED in episode.metrics else None
+                found.append(_Played(episode.task, env.conversations, passed))
+        so_far = f", {sum(bool(one.passed) for one in found)} passed" if any(one.passed is not None for one in found) else ""
+        terminal.progress(f"{first + len(chunk)}/{len(tasks)} episodes{so_far}")
+    return found
 
 
-def _write(out: Path, place: NamedEnv, found: Sequence[tuple[Task, Conversation]], *, version: str) -> dict[str, Path]:
+def _write(out: Path, place: NamedEnv, played: Sequence[_Played], *, version: str) -> dict[str, Path]:
     """Role -> its file; a role that never replied has none."""
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, Path] = {}
     for role in place.roles:
-        rows = [_row(task, one, place.env.family(task), version=version) for task, one in found if one.role == role]
+        rows = [
+            _row(one.task, said, place.env.family(one.task), version=version)
+            for one in played
+            for said in one.said
+            if said.role == role
+        ]
         if rows:
             files[role] = out / f"{role}.jsonl"
             with published_file(files[role]) as temporary, temporary.open("w", encoding="utf-8") as file:

@@ -59,6 +59,8 @@ class DemonstrationConfig:
     variety: bool = False
     """Take of every family those tasks first whose requests are worded unlike what is already taken. A family has a few wordings,
     and a small model fails in the ones that nothing showed it."""
+    families: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    """Share of the families that are demonstrated, drawn by lot. Practice, which needs no demonstrations, has all of them."""
     seed: Annotated[int, Ge(0)] = 0
     """Of the choices."""
 
@@ -136,7 +138,9 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
             "Take a larger corpus, e.g. --env.count 3000."
         )
     known = [(task, ClawTask.from_record(task.payload, where=f"task {task.id!r}")) for task in tasks]
-    chosen = _chosen(known, config)
+    names = list(dict.fromkeys(claw.family for _, claw in known))
+    shown = set(Draw("families", config.seed).some(names, math.ceil(config.families * len(names))))
+    chosen = _chosen([pair for pair in known if pair[1].family in shown], config)
     claws = [claw for _, claw in chosen]
     for claw in claws:
         if not claw.gold:

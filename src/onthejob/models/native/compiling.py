@@ -100,8 +100,8 @@ def _run(commands: Sequence[Sequence[str]]) -> None:
         raise OSError(f"{commands[0][0]} took more than {PATIENCE_S} s") from error
     finally:
         for process in started:
-            process.kill()
-            process.wait()
+            with process:  # closes its pipes, too
+                process.kill()
 
 
 def find_compiler() -> tuple[str, ...]:
