@@ -211,7 +211,7 @@ class JobQueue:
         self._lost_in_a_row = 0
         outcomes = outcomes_of(future.result())
         more = f" and {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
-        actor, what = worker.hand.name.split(" ")[0], f"{outcomes[0].key}{more}"
+        actor, what = worker.hand.name.split(" ")[0], f"{sent.items[0].job.key}{more}"
         self._logs.timeline.did(actor, what, sum(outcome.seconds for outcome in outcomes))
         for outcome, item in zip(outcomes, sent.items, strict=True):
             if outcome.key != item.job.key:
