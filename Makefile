@@ -87,10 +87,11 @@ tutorials: .venv-docs/.installed $(VENV)/.installed-test
 	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements-docs.lock
 	@touch $@
 
-# Every marker but gpu with full counts, every extra alone and all together, then the README's commands on a bare machine, which needs
-# root and debootstrap, and the image for CPUs where podman is; hours on two cores.
-acceptance: sandbox $(VENV)/.installed-test docs
+# Every marker but gpu with full counts, also on Ray, every extra alone and all together, then the README's commands on a bare machine,
+# which needs root and debootstrap, and the image for CPUs where podman is; hours on two cores.
+acceptance: sandbox $(VENV)/.installed-test .venv-ray/.installed docs
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
+	PYTHONPATH=src $(TEST_ENV) ONTHEJOB_COUNTS=full .venv-ray/bin/python -m pytest -m ray tests/scale
 	$(PIP) install --quiet uv
 	$(BIN)/python docs/scripts/extras.py
 	.ci/bare-root "make demo" "make test"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.errors import ConfigError, ContractError, ScaleError
-from onthejob.scale.dispatch import AHEAD, ATTEMPTS, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import GAP_S, DriverClock
+from onthejob.scale.job_queue import AHEAD, ATTEMPTS
 from onthejob.scale.runtime import Job
 from onthejob.scale.worker_bench import WorkerBench, versions
 
@@ -49,7 +50,7 @@ class Fake:
             future.set_result(self._there)
         return future
 
-    def do(self, jobs: bytes) -> Future[bytes]:
+    def do(self, jobs: bytes, shared: object) -> Future[bytes]:
         future: Future[bytes] = Future()
         with self._changed:
             self._messages.append((jobs, future))
@@ -235,11 +236,11 @@ def test_long_jobs_begin_first_and_a_worker_holds_few_messages():
     free = threading.Event()
 
     class Noting(Fake):
-        def do(self, jobs: bytes) -> Future[bytes]:
+        def do(self, jobs: bytes, shared: object) -> Future[bytes]:
             import pickle
 
             begun.extend(int(job.key[1:]) for job in pickle.loads(jobs))
-            return super().do(jobs)
+            return super().do(jobs, shared)
 
     def plan(number: int, message: int) -> str:
         free.wait(ENDING)
@@ -263,11 +264,11 @@ def test_short_jobs_share_messages():
     messages: list[int] = []
 
     class Noting(Fake):
-        def do(self, jobs: bytes) -> Future[bytes]:
+        def do(self, jobs: bytes, shared: object) -> Future[bytes]:
             import pickle
 
             messages.append(len(pickle.loads(jobs)))
-            return super().do(jobs)
+            return super().do(jobs, shared)
 
     queue = Dispatcher(lambda number: Noting(number), 2)
     queue.submit(squares(2000))()

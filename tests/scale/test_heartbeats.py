@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from onthejob.scale import Job
-from onthejob.scale.dispatch import LOOK_S, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import BEAT_S, PATIENCE_S
+from onthejob.scale.job_queue import LOOK_S
 from onthejob.scale.local import LocalRuntime, ProcessHand
 from onthejob.scale.runtime import LIMIT_S
 
@@ -68,8 +69,8 @@ class Stopper:
         self.names: list[str] = []
         send = ProcessHand.do
 
-        def do(hand: ProcessHand, jobs: bytes) -> Future[Any]:
-            answer = send(hand, jobs)
+        def do(hand: ProcessHand, jobs: bytes, shared: Any) -> Future[Any]:
+            answer = send(hand, jobs, shared)
             if jobs and hand.name.startswith(kind) and not self.names:
                 self.names.append(hand.name)
                 threading.Timer(after_s, self._stop, [hand]).start()

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +56,23 @@ def test_a_whole_run_has_the_same_record(importable: None):
     import tiny  # pyright: ignore[reportMissingImports]
 
     assert tiny.loop(None, 2) == tiny.loop(None, 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shared_value_reaches_every_job_and_is_gone_afterwards(
+    importable: None, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with LocalRuntime(workers) as made:
+        for value, size in (([b"abc", bytes(300_000)], 300_003), ([], 0)):
+            with made.share(value) as shared:
+                assert any(path.name == "value" for path in tmp_path.rglob("*"))
+                jobs = [Job(key=f"k{n}", function="jobs:weigh", arguments=(n,), shared=shared) for n in range(5)]
+                plain = Job(key="plain", function="jobs:square", arguments=(7,))
+                assert made.submit([*jobs, plain])() == {**{f"k{n}": n * size for n in range(5)}, "plain": 49}
+            assert [path for path in tmp_path.rglob("*") if path.name == "value"] == []
+        with pytest.raises(ConfigError, match=r"what jobs share cannot be sent.*importable by name"):
+            made.share(lambda: 1).__enter__()
 
 
 @pytest.mark.timeout(300)

@@ -1,21 +1,18 @@
 """The backend `ray` in real clusters of this machine: the same digests as `local`, under kills too, and nothing left behind.
 
-A driver (`tiny.py`) is a process of its own, below the guard that also ends what a test's own cluster would leave.
+A driver (`driver.py`) is a process of its own, below the guard that also ends what a test's own cluster would leave.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +20,8 @@ import pytest
 
 from onthejob.errors import ConfigError
 from onthejob.scale.heartbeats import BEAT_S
-from onthejob.serve.guard import descendants
-from onthejob.serve.supervisor import Child
+
+from .conftest import GONE_S, KINDS, only, running, said, shared_memory
 
 pytestmark = [
     pytest.mark.ray,
@@ -34,107 +31,10 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent
-KINDS = ("office", "claw", "own")
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 """127.0.0.1 in the kernel's tables, of IPv4 and of IPv6."""
-GONE_S = 20.0
 SHORT_S, BUSY_S = 8.0, 10.0
 """Patience of the tests with silent workers, and what a busy machine adds."""
-
-
-class Driver:
-    """One run of `tiny.py`, with a folder for temporary files of its own."""
-
-    def __init__(self, runs: Sequence[dict[str, Any]], within: Sequence[str] = (), **environ: str) -> None:
-        """within: a command that runs another one."""
-        self.folder = Path(tempfile.mkdtemp(prefix="ojt-"))
-        token = self.folder / "token"
-        token.write_text("0123456789abcdef" * 4, encoding="ascii")
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
-        own = {
-            "TMPDIR": str(self.folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "OMP_NUM_THREADS": "1",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
-            "SOME_API_KEY": "never to be seen",
-        }  # fmt: skip
-        self.log = self.folder / "driver.log"
-        self.child = Child(
-            [*within, sys.executable, str(HERE / "tiny.py"), json.dumps(list(runs))],
-            log_file=self.log,
-            environ=kept | own | environ,
-            name="driver",
-        )
-        self.seen: set[int] = set()
-        self._over = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def lines(self, within_s: float = 600.0) -> list[dict[str, Any]]:
-        """What it printed, once it has ended."""
-        deadline = time.monotonic() + within_s
-        while self.child.alive and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not self.child.alive, f"still running: {self.child.tail()}"
-        found = [
-            json.loads(line)
-            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-            if line.startswith('{"')
-        ]
-        assert found, self.child.tail(60)
-        return found
-
-    def left(self) -> tuple[list[int], list[str]]:
-        """Its processes that run still, and files that it left but the log and the token."""
-        deadline = time.monotonic() + GONE_S
-        while (alive := [pid for pid in self.seen if running(pid)]) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        # Of a cluster that the driver was given, the logs stay.
-        return alive, sorted(
-            name
-            for name in {path.name for path in self.folder.iterdir()} - {"driver.log", "token", "ray"}
-            # torch makes its folder in whatever process imports its compiler.
-            if not name.startswith("torchinductor_")
-        )
-
-    def close(self) -> None:
-        self._over.set()
-        self.child.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            self.seen.update(descendants(self.child.pid))
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.fixture
-def drive() -> Iterator[Any]:
-    made: list[Driver] = []
-
-    def start(*runs: dict[str, Any], within: Sequence[str] = (), **environ: str) -> Driver:
-        made.append(Driver(runs, within, **environ))
-        return made[-1]
-
-    yield start
-    for driver in made:
-        driver.close()
-
-
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
-
-
-@pytest.fixture(scope="module")
-def expected() -> dict[str, dict[str, str]]:
-    """What one process gives: kind -> digest, of the short and the long form."""
-    driver = Driver([{"of": KINDS, "backend": "local", "workers": 0, "long": long} for long in (False, True)])
-    short, long = (line["digests"] for line in driver.lines())
-    driver.close()
-    return {"short": short, "long": long}
 
 
 def test_any_number_of_workers_gives_the_same_digests(drive: Any, expected: dict[str, dict[str, str]]):
@@ -144,7 +44,7 @@ def test_any_number_of_workers_gives_the_same_digests(drive: Any, expected: dict
         *({"of": KINDS, "backend": "ray", "workers": workers} for workers in (1, 2, 4)),
     )
     lines = driver.lines()
-    assert [line["digests"] for line in lines] == [expected["short"]] * 5
+    assert [line["digests"] for line in lines] == [only(expected["short"], KINDS)] * 5
     for line in lines[2:]:
         assert set(line["listening"]) <= LOOPBACK
         assert line["listening"]
@@ -191,7 +91,7 @@ def test_a_cluster_with_a_node_that_differs_is_refused(drive: Any, tmp_path: Pat
 def test_three_nodes_give_the_same_digests(drive: Any, expected: dict[str, dict[str, str]]):
     driver = drive({"of": KINDS, "backend": "ray", "workers": 3, "nodes": 3})
     (line,) = driver.lines()
-    assert line["digests"] == expected["short"]
+    assert line["digests"] == only(expected["short"], KINDS)
     assert driver.left() == ([], [])
 
 
@@ -283,20 +183,13 @@ def test_nothing_outlives_a_killed_driver(drive: Any):
         time.sleep(0.05)
     assert pids
     # The guard's only child is the driver; with its own cluster's guard below it.
-    (main,) = [pid for pid in driver.seen if said(pid).split(" ")[1:2] == [str(HERE / "tiny.py")]]
+    (main,) = [pid for pid in driver.seen if said(pid).split(" ")[1:2] == [str(HERE / "driver.py")]]
     os.kill(main, signal.SIGKILL)
     deadline = time.monotonic() + GONE_S
     while any(map(running, driver.seen)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [said(pid) for pid in driver.seen if running(pid)] == []
     assert shared_memory() == before
-
-
-def said(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def test_workers_see_no_key_and_a_hanging_one_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -310,6 +203,9 @@ def test_workers_see_no_key_and_a_hanging_one_is_given_up(monkeypatch: pytest.Mo
         assert "never to be seen" not in str(seen)
         assert seen["ONTHEJOB_NATIVE"] == "off"
         assert seen["RAY_AUTH_MODE"] == "token"
+        with runtime.share([b"abc", bytes(3 << 20)]) as shared:
+            weighed = [Job(key=f"w{n}", function="jobs:weigh", arguments=(n,), shared=shared) for n in range(3)]
+            assert runtime.submit(weighed)() == {f"w{n}": n * (3 + (3 << 20)) for n in range(3)}
         hanging = Job(key="hang", function="jobs:stop_once", arguments=(str(tmp_path / "mark"), 7), limit_s=5.0)
         assert runtime.submit([hanging])() == {"hang": 49}
         with pytest.raises(ValueError, match="as it was raised there"):

@@ -200,7 +200,7 @@ def test_numbers_that_stay_wrong_end_the_run(made: Made, crew: CrewSampler, monk
 
     monkeypatch.setattr(CrewSampler, "_published", odd)
     # It would start one anew: that is seen in the test above.
-    monkeypatch.setattr(crew, "_runtime", SimpleNamespace(crew=lambda *_, **__: crew._crews[2]))
+    monkeypatch.setattr(crew, "_runtime", SimpleNamespace(crew=lambda *_, **__: crew._crews[2], share=crew._runtime.share))
     monkeypatch.setattr(crew._crews[1], "close", lambda: None)
     one, crew._crews[1:] = crew._crews[1], [crew._crews[1], crew._crews[2]]
     try:

@@ -78,6 +78,15 @@ def test_learners_change_no_record_and_leave_logs(tmp_path: Path, model: Path):
             digests[name] = run.digest()
     assert digests["alone"] == digests["two"]
     logs = {file.name: file.read_text(encoding="utf-8") for file in (tmp_path / "runs" / "two" / "logs").iterdir()}
+    events = json.loads(logs.pop("timeline.json").rstrip().rstrip(",") + "]")
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert set(tracks.values()) == {"driver", "learner-0", "learner-1"}
+    done = [(tracks[one["tid"]], one["name"], one["ts"], one["ts"] + one["dur"]) for one in events if one["ph"] == "X"]
+    iterations = [one for one in done if one[1].startswith("iteration")]
+    updates = [one for one in done if one[1].startswith("update/")]
+    assert [name for _, name, *_ in iterations] == ["iteration 1", "iteration 2"]
+    assert {actor for actor, *_ in updates} == {"learner-0", "learner-1"}
+    assert all(any(began <= at and till <= end for *_, began, end in iterations) for *_, at, till in updates)
     assert logs.keys() == {"learner-0.log", "learner-1.log"}
     assert all("is started" in text and "ready after" in text for text in logs.values())
     assert not (tmp_path / "runs" / "alone" / "logs").exists()

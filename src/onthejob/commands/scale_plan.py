@@ -156,6 +156,6 @@ def _limits() -> Iterator[DoctorLine]:
         "shared memory free", bytes_text(free), free >= SHARED_BYTES, "Start the container with --shm-size 1g, or free /dev/shm."
     )
     folder = tempfile.gettempdir()
-    from onthejob.scale.on_ray import room_for_sockets
+    from onthejob.scale.ray_head import room_for_sockets
 
     yield DoctorLine("folder for temporary files", folder, room_for_sockets(folder), "Set TMPDIR to a shorter folder.")

@@ -12,6 +12,7 @@ from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
+from onthejob.scale.timeline import Timeline
 from onthejob.texts import printable
 
 BEFORE = 1000
@@ -21,15 +22,17 @@ LINES, CHARACTERS = 100, 500
 
 
 class ActorLogs:
-    """The logs of all actors of a runtime."""
+    """The logs of all actors of a runtime, and their timeline."""
 
     def __init__(self) -> None:
+        self.timeline = Timeline()
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, str]] = deque(maxlen=BEFORE)
         self._folder: Path | None = None
 
     def into(self, folder: Path) -> None:
         """Write to `folder` from now on, one file per actor; what came before is written first. Without a line it is not made."""
+        self.timeline.into(folder / "timeline.json")
         with self._lock:
             self._folder = folder
             while self._waiting:

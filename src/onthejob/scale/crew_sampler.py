@@ -83,8 +83,9 @@ class CrewSampler:
                 raise ContractError(f"adapter {adapter.name} is published with other weights. Save a new version.")
             return
         sent = SentAdapter.of(adapter)
-        found = [self._published(crew, [sent]) for crew in self._crews]
-        scores = [results() for results in found]
+        with self._runtime.share([sent]) as shared:
+            found = [self._published(crew, shared) for crew in self._crews]
+            scores = [results() for results in found]
         for number, one in enumerate(scores):
             if one != scores[0]:
                 self._renew(number, adapter, sent, scores[0])
@@ -141,12 +142,14 @@ class CrewSampler:
         """What a sampler answered; one that was started anew is given all live adapters first."""
         while isinstance(answer := results()[job.key], MissingAdapters):
             log.warning("sampler %d lacks %s; all live adapters are sent to it", number, ", ".join(answer.names))
-            self._published(self._crews[number], list(self._live.values()))()
+            with self._runtime.share(list(self._live.values())) as shared:
+                self._published(self._crews[number], shared)()
             results = self._crews[number].submit([job])
         return answer
 
-    def _published(self, crew: Crew, sent: Sequence[SentAdapter]) -> Any:
-        job = self._job("publish", (self._spec, tuple(sent), self._probe), tokens=len(self._probe))
+    def _published(self, crew: Crew, shared: Any) -> Any:
+        """shared: the adapters that are sent, of `Runtime.share`."""
+        job = self._job("publish", (self._spec, self._probe), tokens=len(self._probe), shared=shared)
         results = crew.submit([job])
         return lambda: results()[job.key]
 
@@ -155,14 +158,15 @@ class CrewSampler:
         log.warning("sampler %d computes other numbers with %s and is started anew", number, adapter.name)
         self._crews[number].close()
         self._crews[number] = self._runtime.crew("sampler", 1, facts=self._facts)
-        *_, found = self._published(self._crews[number], [*self._live.values(), sent])()
+        with self._runtime.share([*self._live.values(), sent]) as shared:
+            *_, found = self._published(self._crews[number], shared)()
         if (found,) != expected:
             raise ScaleError(
                 f"sampler {number} computes other numbers with {adapter.name} than sampler 0, also after a restart. Look at the "
                 "processors of the nodes: all must have the same instructions."
             )
 
-    def _job(self, function: str, arguments: tuple[Any, ...], *, tokens: int) -> Job:
+    def _job(self, function: str, arguments: tuple[Any, ...], *, tokens: int, shared: Any = None) -> Job:
         self._calls += 1
         return Job(
             key=f"{function}/{self._calls:06d}",
@@ -171,6 +175,7 @@ class CrewSampler:
             work=max(1.0, tokens),
             shelf="sampler",
             limit_s=max(LIMIT_S, TOKEN_S * tokens),
+            shared=shared,
         )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from multiprocessing import util
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Self
 
@@ -21,7 +23,7 @@ from onthejob.scale.actor_logs import ActorLogs
 from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import beats
 from onthejob.scale.runtime import Crew, Facts, Job, Results, check_keys
-from onthejob.scale.worker_bench import WorkerBench, found_here, message, outcomes_of, packed
+from onthejob.scale.worker_bench import WorkerBench, found_here, message, outcomes_of, packed, sendable
 from onthejob.types import Environment
 
 KILL_S = 5.0
@@ -54,8 +56,18 @@ class LocalRuntime:
         if self._queue is not None:
             return self._queue.submit(jobs)
         check_keys(jobs)
-        done = outcomes_of(self._bench.perform(message([packed(job) for job in jobs])))
+        messages = [(message([packed(job)]), job.shared) for job in jobs]
+        done = [outcome for one in messages for outcome in outcomes_of(self._bench.perform(*one))]
         return lambda: {outcome.key: outcome.unpacked() for outcome in done}
+
+    @contextmanager
+    def share(self, value: Any) -> Iterator[Path]:
+        """As `Runtime.share`: a file that the processes of this machine read."""
+        content = sendable(value, "what jobs share")
+        with tempfile.TemporaryDirectory(prefix="onthejob-shared-") as folder:
+            path = Path(folder) / "value"
+            path.write_bytes(content)
+            yield path
 
     def environments(self, make_env: Callable[[], Environment]) -> Callable[[], Environment]:
         """`make_env`: whole episodes are stepped by threads of this process."""
@@ -105,17 +117,17 @@ class ProcessHand:
         theirs.close()
         reporting.close()
         self.name = f"{self._process.name} (process {self._process.pid})"
-        self._asked: SimpleQueue[tuple[bytes | None, Future[Any]]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[tuple[bytes, Path | None] | None, Future[Any]]] = SimpleQueue()
         threading.Thread(target=self._talk, name=self._process.name, daemon=True).start()
 
     def ready(self) -> Future[Mapping[str, str]]:
         """As `Hand.ready`."""
-        return self.do(b"")
+        return self.do(b"", None)
 
-    def do(self, jobs: bytes) -> Future[Any]:
+    def do(self, jobs: bytes, shared: Path | None) -> Future[Any]:
         """As `Hand.do`; an empty message asks for the facts."""
         answer: Future[Any] = Future()
-        self._asked.put((jobs, answer))
+        self._asked.put(((jobs, shared), answer))
         return answer
 
     def beats(self) -> int:
@@ -139,16 +151,16 @@ class ProcessHand:
     def _talk(self) -> None:
         lost: Exception | None = None
         while True:
-            jobs, answer = self._asked.get()
+            asked, answer = self._asked.get()
             if lost is None:
                 try:
-                    self._pipe.send(jobs)
-                    if jobs is not None:
+                    self._pipe.send(asked)
+                    if asked is not None:
                         answer.set_result(self._pipe.recv())
                 except (EOFError, OSError):
                     self._process.join(KILL_S)
                     lost = ScaleError(f"ended with code {self._process.exitcode}: killed, or out of memory")
-            if jobs is None:
+            if asked is None:
                 self._pipe.close()
                 self._reports.close()
                 return
@@ -171,6 +183,7 @@ def _serve(pipe: Connection, reports: Connection, facts: Facts | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bench = WorkerBench(hears=True)
     with suppress(EOFError, OSError):
-        while (jobs := pipe.recv()) is not None:
-            pipe.send(bench.perform(jobs) if jobs else found_here(facts))
+        while (asked := pipe.recv()) is not None:
+            jobs, shared = asked
+            pipe.send(bench.perform(jobs, shared) if jobs else found_here(facts))
     bench.clear()

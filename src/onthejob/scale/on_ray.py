@@ -1,58 +1,47 @@
 """The backend `ray`: every worker is an actor of a Ray cluster. The only file that imports ray.
 
-Without an address a cluster of one node is started below the guard of `serve.supervisor`, on loopback, with its own token and a
-small environment; nothing of it outlives this process. `python -m onthejob.scale.on_ray FOLDER CPUS BYTES` is its head.
+Without an address a cluster of this machine is started (`scale.ray_head`); `python -m onthejob.scale.on_ray FOLDER CPUS BYTES` is
+its head.
 
 Of Ray are used: actors, calls with bytes, and kills. Ray repeats nothing and restarts nothing (`max_restarts=0`): the queue of
-`scale.dispatch` does, as it does for the processes of the backend `local`.
+`scale.job_queue` does, as it does for the processes of the backend `local`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from onthejob.errors import ConfigError, ScaleError, ServeError
+from onthejob.errors import ScaleError
 from onthejob.scale.actor_logs import ActorLogs
-from onthejob.scale.dispatch import AHEAD, Dispatcher
+from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.heartbeats import beats
+from onthejob.scale.job_queue import AHEAD
 from onthejob.scale.placed import Placement
 from onthejob.scale.plan import ScaleNode, Survey, seated_on, wrong_with
+from onthejob.scale.ray_head import QUIET, Head, check_token
 from onthejob.scale.runtime import Crew, Facts, Job, Results, merged
 from onthejob.scale.scale_config import ScaleConfig
-from onthejob.scale.surroundings import carried, confine, passed
-from onthejob.scale.worker_bench import WorkerBench, expected_of, found_here, packed
+from onthejob.scale.surroundings import carried, confine
+from onthejob.scale.worker_bench import WorkerBench, expected_of, found_here, packed, sendable
 from onthejob.types import Environment
 
-HEAD_S = 120.0
-"""Seconds in which a cluster of this machine starts."""
 ASK_S = 300.0
 """Seconds in which every node of a given cluster says what it has; it may have to fetch the base model first."""
 REACH_S = 10.0
 """Seconds in which a given address accepts a connection."""
-SOCKET_PATH = 107
-"""Longest path of a Unix socket on Linux, of which Ray adds up to 66 characters to its folder."""
-STORE_BYTES = 200 << 20
-"""Memory for large messages of a cluster of this machine; the usual ones are small and need none of it."""
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""At 0 Ray takes 127.0.0.1 for the address of this machine, as it does on Windows and macOS, and listens nowhere else."""
 BEATS = "beats"
 """Group of an actor's calls with a thread of its own."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 class RayRuntime:
@@ -76,10 +65,10 @@ class RayRuntime:
         with ExitStack() as opened:
             # Ends before the cluster does.
             if config.address:
-                _check_token()
+                check_token()
                 address = config.address
             else:
-                address = opened.enter_context(_Head(config)).address
+                address = opened.enter_context(Head(config)).address
             ray = _connect(address)
             opened.callback(ray.shutdown)
             # Its own cluster is this machine with this environment.
@@ -100,6 +89,11 @@ class RayRuntime:
         """Stand-ins for environments of the workers."""
         packed(Job(key=str(make_env), function="", arguments=(make_env,)))
         return Placement(self, make_env, numbers=self._numbers)
+
+    @contextmanager
+    def share(self, value: Any) -> Iterator[Any]:
+        """As `Runtime.share`: an object of the store, which each node fetches once."""
+        yield self._ray.put(sendable(value, "what jobs share"))
 
     def crew(self, kind: str, size: int, *, facts: Facts | None = None) -> Crew:
         """As `Runtime.crew`: actors with one CPU each."""
@@ -141,7 +135,7 @@ def surveyed(config: ScaleConfig, *, facts: Facts | None = None, base: Facts | N
         ConfigError: no token, or too few CPUs.
         ScaleError: the cluster does not answer.
     """
-    _check_token()
+    check_token()
     ray = _connect(config.address)
     try:
         return survey(ray, config, facts=facts, base=base, asking=True)
@@ -219,9 +213,9 @@ class Actor:
         """As `worker_bench.found_here`."""
         return found_here(self._facts)
 
-    def perform(self, jobs: bytes) -> bytes:
+    def perform(self, jobs: bytes, shared: bytes | None) -> bytes:
         """As `WorkerBench.perform`."""
-        return self._bench.perform(jobs)
+        return self._bench.perform(jobs, shared)
 
     def clear(self) -> None:
         """As `WorkerBench.clear`."""
@@ -249,9 +243,9 @@ class RayHand:
         """As `Hand.ready`."""
         return self._actor.found.remote().future()
 
-    def do(self, jobs: bytes) -> Future[bytes]:
-        """As `Hand.do`."""
-        return self._actor.perform.remote(jobs).future()
+    def do(self, jobs: bytes, shared: Any) -> Future[bytes]:
+        """As `Hand.do`; the actor receives what the reference `shared` names."""
+        return self._actor.perform.remote(jobs, shared).future()
 
     def beats(self) -> int:
         """As `Hand.beats`."""
@@ -271,81 +265,6 @@ class RayHand:
                 self._ray.wait([self._actor.__ray_terminate__.remote()], timeout=within_s)
         with suppress(Exception):
             self._ray.kill(self._actor, no_restart=True)
-
-
-class _Head:
-    """A cluster of one node on loopback, which ends with this process."""
-
-    def __init__(self, config: ScaleConfig) -> None:
-        # Of a cluster of this machine the CPUs only count actors: learners and samplers work while workers wait.
-        self._cpus = (config.workers or len(os.sched_getaffinity(0))) + config.learners + config.samplers
-        self.address = ""
-
-    def __enter__(self) -> Self:
-        from onthejob.serve.supervisor import Child, wait_until
-
-        folder = Path(tempfile.mkdtemp(prefix="onthejob-ray-"))
-        with ExitStack() as made:
-            made.callback(shutil.rmtree, folder, ignore_errors=True)
-            if not room_for_sockets(str(folder)):
-                raise ConfigError(f"{folder} is too long for the paths of Ray's sockets. Set TMPDIR to a shorter folder.")
-            token = folder / "token"
-            token.write_text(_token(), encoding="ascii")
-            token.chmod(0o600)
-            made.callback(_give_back, dict(os.environ))
-            ours = {**QUIET, LOOPBACK: "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-            os.environ.pop("RAY_AUTH_TOKEN", None)
-            os.environ.update(ours)
-            command = [sys.executable, "-m", "onthejob.scale.on_ray", str(folder), str(self._cpus), str(STORE_BYTES)]
-            written = folder / "address"
-            try:
-                child = Child(command, log_file=folder / "head.log", environ=passed(os.environ) | ours, name="the Ray cluster")
-                made.callback(child.stop)
-                wait_until(written.is_file, child, within_s=HEAD_S, every_s=0.05)
-            except ServeError as error:
-                raise ScaleError(str(error)) from error
-            self.address = written.read_text(encoding="ascii")
-            self._made = made.pop_all()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._made.close()
-
-
-def room_for_sockets(folder: str) -> bool:
-    """Whether the paths of Ray's sockets below a folder are short enough."""
-    return len(folder) + 66 <= SOCKET_PATH
-
-
-def _give_back(before: Mapping[str, str]) -> None:
-    """Set Ray's variables of this process to what they were."""
-    for name in [name for name in os.environ if name.startswith("RAY_")]:
-        del os.environ[name]
-    os.environ.update({name: value for name, value in before.items() if name.startswith("RAY_")})
-
-
-@cache
-def _token() -> str:
-    """The token of all clusters that this process starts: Ray reads it once per process."""
-    return secrets.token_hex(32)
-
-
-def _check_token() -> None:
-    """Refuse a given cluster without a token.
-
-    Raises:
-        ConfigError: there is none, or authentication is turned off.
-    """
-    mode = os.environ.get("RAY_AUTH_MODE", "token")
-    if mode.lower() != "token":
-        raise ConfigError(f"RAY_AUTH_MODE is {mode!r}, and workers run whatever they are sent. Set it to token, on all nodes.")
-    os.environ["RAY_AUTH_MODE"] = "token"
-    stated = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if not stated and not (Path.home() / ".ray" / "auth_token").is_file():
-        raise ConfigError(
-            "there is no token for the Ray cluster of --scale.address. Copy the head node's ~/.ray/auth_token here, or set "
-            "RAY_AUTH_TOKEN_PATH to its file."
-        )
 
 
 def _connect(address: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -41,6 +42,8 @@ class Job:
     model. Any worker may do the job, and no result may depend on what lies there. Not together with `place`."""
     limit_s: float = LIMIT_S
     """Seconds after which the job's worker counts as lost, > 0."""
+    shared: Any = None
+    """What `Runtime.share` gave; the value that was shared is the function's last argument."""
 
 
 Results = Callable[[], dict[str, Any]]
@@ -122,6 +125,16 @@ class Runtime(Protocol):
 
         Raises:
             ConfigError: `make_env` cannot be sent by name.
+        """
+        ...
+
+    def share(self, value: Any) -> AbstractContextManager[Any]:
+        """What jobs that have a large value in common name as `Job.shared`, until the context ends.
+
+        It is written once, and every worker that needs it reads it by itself, so that many workers wait no longer than one.
+
+        Raises:
+            ConfigError: the value cannot be sent by name and value.
         """
         ...
 

@@ -80,7 +80,7 @@ class _Held:
 
 
 def publish(
-    shelf: dict[str, Any], spec: SamplerSpec, sent: Sequence[SentAdapter], probe: tuple[int, ...]
+    shelf: dict[str, Any], spec: SamplerSpec, probe: tuple[int, ...], sent: Sequence[SentAdapter]
 ) -> tuple[tuple[float, ...], ...]:
     """Admit and load adapters; a job.
 

@@ -15,7 +15,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError, StepError
@@ -73,14 +75,23 @@ def packed(job: Job) -> Packed:
     Raises:
         ConfigError: an argument cannot be pickled by name and value.
     """
+    arguments = sendable(job.arguments, f"job {job.key}")
+    return Packed(key=job.key, function=job.function, arguments=arguments, place=job.place, shelf=job.shelf)
+
+
+def sendable(value: Any, what: str) -> bytes:
+    """A value as workers receive it.
+
+    Raises:
+        ConfigError: it cannot be pickled by name and value.
+    """
     try:
-        arguments = pickle.dumps(job.arguments, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"job {job.key} cannot be sent to a worker: {error}. Its classes and functions must be importable by name: put them "
+            f"{what} cannot be sent to a worker: {error}. Its classes and functions must be importable by name: put them "
             "at the top level of a module, or score with --workers 0."
         ) from error
-    return Packed(key=job.key, function=job.function, arguments=arguments, place=job.place, shelf=job.shelf)
 
 
 def message(jobs: Sequence[Packed]) -> bytes:
@@ -106,9 +117,9 @@ class WorkerBench:
         self._shelves: dict[str, dict[str, Any]] = {}
         self._own: dict[str, dict[str, Any]] = {}
 
-    def perform(self, jobs: bytes) -> bytes:
-        """The outcomes of a message's jobs."""
-        found = tuple(self._outcome(job) for job in pickle.loads(jobs))
+    def perform(self, jobs: bytes, shared: bytes | Path | None = None) -> bytes:
+        """The outcomes of a message's jobs, to each of which `shared`, or what the file holds, is the last argument."""
+        found = tuple(self._outcome(job, shared) for job in pickle.loads(jobs))
         return pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)
 
     def clear(self) -> None:
@@ -120,13 +131,13 @@ class WorkerBench:
         self._shelves.clear()
         self._own.clear()
 
-    def _outcome(self, job: Packed) -> JobOutcome:
+    def _outcome(self, job: Packed, shared: bytes | Path | None) -> JobOutcome:
         started = time.perf_counter()
         said, heard = "", HeardLines()
         if self._hears:
             self._logger.addHandler(heard)
         try:
-            result = self._call(job)
+            result = self._call(job, shared)
         except (Exception, SystemExit) as raised:
             result, said = portable(raised), f"{type(raised).__name__}: {raised}"
         finally:
@@ -139,8 +150,10 @@ class WorkerBench:
         seconds, kept = time.perf_counter() - started, job.place in self._shelves
         return JobOutcome(key=job.key, value=value, raised=said, seconds=seconds, kept=kept, logged=tuple(heard.lines))
 
-    def _call(self, job: Packed) -> Any:
+    def _call(self, job: Packed, shared: bytes | Path | None) -> Any:
         arguments = pickle.loads(job.arguments)
+        if shared is not None:
+            arguments += (pickle.loads(shared if isinstance(shared, bytes) else shared.read_bytes()),)
         function = function_at(job.function)
         if job.shelf:
             return function(self._own.setdefault(job.shelf, {}), *arguments)
@@ -170,10 +183,16 @@ def function_at(path: str) -> Callable[..., Any]:
 def versions() -> dict[str, str]:
     """What must be equal here and in every worker: name -> version of Python and of the packages that compute."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in COMPARED:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    return found | {package: known for package in COMPARED if (known := _version(package))}
+
+
+@cache
+def _version(package: str) -> str:
+    """Empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def found_here(facts: Facts | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Workers and jobs as the queue of `scale.dispatch` sees them."""
+"""Workers and jobs as the queue of `scale.job_queue` sees them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from onthejob.errors import OnTheJobError
 from onthejob.scale.worker_bench import JobOutcome, Packed
@@ -25,8 +25,8 @@ class Hand(Protocol):
         """Resolves to what the worker has `found_here` once it can work; fails when it cannot be started."""
         ...
 
-    def do(self, jobs: bytes) -> Future[bytes]:
-        """Send a message; resolves to the answer, and fails when the worker is lost."""
+    def do(self, jobs: bytes, shared: Any) -> Future[bytes]:
+        """Send a message and what its job shares with others, or None; resolves to the answer, fails when the worker is lost."""
         ...
 
     def beats(self) -> int:
@@ -56,6 +56,7 @@ class DispatchedItem:
     job: Packed
     work: float
     limit_s: float
+    shared: Any = None
     losses: int = 0
 
 

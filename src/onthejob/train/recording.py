@@ -11,6 +11,7 @@ from onthejob.record.listing import ENDED
 from onthejob.rollout.collect import Collection
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.summary import sampled_tokens, summarise
+from onthejob.scale.timeline import DRIVER
 from onthejob.train.clock import Clock
 from onthejob.train.fruitless import warn_of_losses
 from onthejob.train.reports import (
@@ -79,6 +80,10 @@ def record_iteration(
     reports = [_report(role, setup, state, played, estimates, updates) for role in setup.roles]
     loop = loop_metrics(played, library=len(state.library), pool=setup.pool)
     times = clock.metrics(sampled_tokens(played.groups) + played.continued)
+    if setup.runtime is not None:
+        timeline, whole = setup.runtime.logs.timeline, times["iteration_s"]
+        timeline.did(DRIVER, f"iteration {iteration}", whole)
+        timeline.did(DRIVER, "play and score", times["collect_s"], ago=whole - times["collect_s"])
     setup.run.write_checkpoint(iteration, checkpoint_files(setup, state))
     with setup.run.iteration(iteration) as record:
         record.groups(played.groups, [estimates[group.key].advantages for group in played.groups])
