@@ -221,8 +221,8 @@ def comparison(root: Path, name: str = "matched", *, days: int = 2) -> Path:
 
 
 def kept_comparison(root: Path, run: str, name: str = "kept", *, others: Mapping[str, str] | None = None) -> Path:
-    """The recorded evaluation of the kept team, as one of `run`: its outcome is known. `others`: more teams that are runs."""
-    held = json.loads((Path(__file__).parents[2] / "adapters/office/evaluation.json").read_text(encoding="utf-8"))
+    """A real comparison of six teams, as one of `run`: its outcome is known. `others`: more teams that are runs."""
+    held = json.loads((Path(__file__).parents[1] / "evaluate/comparison.json").read_text(encoding="utf-8"))
     return keep(root, name, {**held, "runs": {"grpo": run, **(others or {})}, "featured": "grpo", "start": "start"})
 
 

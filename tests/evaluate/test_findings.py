@@ -19,7 +19,8 @@ from onthejob.evaluate.statistics import IntervalEstimate, paired_difference
 from onthejob.evaluate.terminal_tables import findings_block
 from onthejob.evaluate.verdict import Verdict, advice, needed, verdict
 
-KEPT = Path(__file__).parents[2] / "adapters/office/evaluation.json"
+KEPT = Path(__file__).with_name("comparison.json")
+"""What `compare --json` said of six teams of the office on 20 companies, of differences those to `grpo`."""
 
 
 def estimate(mean: float, low: float, high: float, n: int = 20) -> IntervalEstimate:
@@ -83,7 +84,7 @@ def text_of(found: Findings, part: About) -> dict[str, tuple[str | None, str]]:
     return {line.subject: (line.word, line.text) for line in found.of(part)}
 
 
-def test_the_kept_team_as_docs_results_reports_it():
+def test_a_real_comparison_in_words():
     found = findings_of(kept())
     assert found is not None
     assert (found.question, found.answer) == ("Did training help?", "better")

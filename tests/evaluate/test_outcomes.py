@@ -14,7 +14,7 @@ from onthejob.evaluate.findings import About
 from onthejob.evaluate.outcomes import Outcomes
 from onthejob.evaluate.pass_fail import COMPARISONS
 
-KEPT = json.loads((Path(__file__).parents[2] / "adapters/office/evaluation.json").read_text(encoding="utf-8"))
+KEPT = json.loads(Path(__file__).with_name("comparison.json").read_text(encoding="utf-8"))
 
 
 def evaluations(folder: Path, *means: float) -> None:
