@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A team of the office from nothing, in runs/team. Without contract tiers, drawn names and whole episodes of Sales it took 69 minutes on
-# two idle cores (docs/log, 2026-11-27); with them it has not run to its end yet.
+# two idle cores (docs/log, 2026-11-27); with them its team is level with the scripted expert (docs/log, 2026-12-01).
 # Everything goes to the present folder. Stopped and run again it continues: finished adapters are kept, runs are resumed.
 # recipes/office_eval.sh says what the team is worth.
 set -euo pipefail

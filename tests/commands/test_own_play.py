@@ -234,8 +234,8 @@ def test_unusable_conversations_are_marked_and_wrong_options_end_in_one_line(cal
     found = call("collect", "--env", "guess.py", "--policy", "mumbles", "--count", "3")
     assert found["counts"]["guesser"] == {"conversations": 3, "replies": 9, "negative": 3, "reward": -1.5}
     assert {row["marked"] for row in rows_of(Path("demonstrations/guesser.jsonl"))} == {"negative"}
-    said = call("collect", "--env", "guess.py", "--policy", "nobody", code=2)
-    assert "unknown player 'nobody'" in said
+    said = call("collect", "--env", "guess.py", "--policy", "absent", code=2)
+    assert "unknown player 'absent'" in said
     assert "Here the scripted players are in_order, mumbles, random." in said
     assert "count must be >= 1 episode, got 0" in call("collect", "--env", "guess.py", "--count", "0", code=2)
     assert "Unrecognized options: --count" in call("collect", "--count", "5", code=2)
