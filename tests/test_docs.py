@@ -7,9 +7,11 @@ import dataclasses
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import Iterable
@@ -78,6 +80,8 @@ def test_the_readme_names_eight_commands_that_exist():
 def test_commands_in_the_documents_parse(document: Path, monkeypatch: pytest.MonkeyPatch):
     """Every `onthejob ...` of a shell block, or in a line of text with options, names a real command with real options."""
     monkeypatch.chdir(ROOT)
+    # As in an activated environment: Debian has no `python` of its own, which `program:python FILE` names.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     text = document.read_text(encoding="utf-8")
     spoken = [
         code for code in re.findall(r"`(onthejob [^`]*)`", text) if " -" in code and "..." not in code and "--help" not in code

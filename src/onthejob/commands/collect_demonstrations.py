@@ -202,10 +202,16 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
 def _no_player(place: NamedEnv) -> str:
     """What to do where an environment has no usual player."""
     kind = type(place.env).__name__
-    others = "Name an adapter, `base` or a hosted model as --policy"
+    models = "A run, a folder of adapters and `base` play too."
     if not is_users(place.env):
-        return f"{kind} has no scripted player. {others}, or write demonstrations yourself (see docs/own_environment.md) for sft."
-    return f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player). {others}."
+        return (
+            f"{kind} has no scripted player. Name a hosted model as --policy, or write demonstrations yourself "
+            f"(ROLE.jsonl, see docs/own_environment.md) for sft. {models}"
+        )
+    return (
+        f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player), or name a hosted "
+        f"model as --policy. {models}"
+    )
 
 
 def _conversations(
